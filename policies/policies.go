@@ -33,7 +33,7 @@ type Range struct {
 type Enrolment struct {
 	Mode       Mode     `json:"mode"`
 	EnrolledBy string   `json:"door,omitempty"`       // "label", "config: rule 2", "enable", "default"
-	Knobs      []string `json:"knobs,omitempty"`      // families allowed: cpu, cpuset, memory, io, gpu
+	Knobs      []string `json:"knobs,omitempty"`      // families allowed: cpu, cpuset, memory, gpu
 	KnobsFrom  string   `json:"knobsFrom,omitempty"`  // who named the families: "label trimtab.knobs", "config: rule 2", …
 	CPU        Range    `json:"cpu,omitzero"`         // CPUs
 	Memory     Range    `json:"memory,omitzero"`      // bytes

@@ -16,13 +16,9 @@ type Knob string
 const (
 	KnobCPUWeight   Knob = "cpu.weight"   // v1: shares 2..262144; v2: weight 1..10000; never converted, compare ratios
 	KnobCPUQuota    Knob = "cpu.quota"    // "QUOTA PERIOD" in µs, or "max PERIOD"
-	KnobCPUBurst    Knob = "cpu.burst"    // µs
 	KnobCpuset      Knob = "cpuset"       // CPU list, "0-3,8"
 	KnobMemoryLimit Knob = "memory.limit" // bytes, or "max"
 	KnobMemorySwap  Knob = "memory.swap"  // v1 memsw in bytes (memory and swap), v2 swap.max in bytes; or "max"
-	KnobMemoryHigh  Knob = "memory.high"  // bytes, or "max"; v2 only
-	KnobMemoryLow   Knob = "memory.low"   // bytes; v2 only
-	KnobIOWeight    Knob = "io.weight"
 	// KnobGPU is the GPUs that a container sees, by UUID with commas, in the order of their
 	// nodes. It has no place among Knobs: the actuator never writes it, the agent does.
 	KnobGPU Knob = "gpu"
@@ -30,7 +26,7 @@ const (
 
 // Knobs lists all knobs in the order of application.
 func Knobs() []Knob {
-	return []Knob{KnobCPUWeight, KnobCPUQuota, KnobCPUBurst, KnobCpuset, KnobMemoryLimit, KnobMemorySwap, KnobMemoryHigh, KnobMemoryLow, KnobIOWeight}
+	return []Knob{KnobCPUWeight, KnobCPUQuota, KnobCpuset, KnobMemoryLimit, KnobMemorySwap}
 }
 
 // Families lists the words by which people allow knobs, in the knobs' order.
@@ -47,15 +43,13 @@ func Families() []string {
 // HasMax reports whether ValueMax is a value of the knob: "no limit".
 func (k Knob) HasMax() bool { return k.Family() == "memory" }
 
-// Family is the word by which people allow a knob: cpu, cpuset, memory, io, gpu.
+// Family is the word by which people allow a knob: cpu, cpuset, memory, gpu.
 func (k Knob) Family() string {
 	switch k {
-	case KnobCPUWeight, KnobCPUQuota, KnobCPUBurst:
+	case KnobCPUWeight, KnobCPUQuota:
 		return "cpu"
-	case KnobMemoryLimit, KnobMemorySwap, KnobMemoryHigh, KnobMemoryLow:
+	case KnobMemoryLimit, KnobMemorySwap:
 		return "memory"
-	case KnobIOWeight:
-		return "io"
 	default:
 		return string(k)
 	}
@@ -167,7 +161,7 @@ func (k Knob) Same(asked, stands Value) bool {
 			return strings.HasPrefix(string(asked), "max") && strings.HasPrefix(string(stands), "max")
 		}
 		return b >= a-1e-9 && b-a <= 0.01+1e-9
-	case KnobMemoryLimit, KnobMemorySwap, KnobMemoryHigh, KnobMemoryLow:
+	case KnobMemoryLimit, KnobMemorySwap:
 		a, aok := asked.Int()
 		b, bok := stands.Int()
 		return aok && bok && a-b >= 0 && a-b < 64<<10 // the largest page size in use

@@ -89,7 +89,7 @@ func TestKnobs(t *testing.T) {
 	all := make(Values)
 	for _, knob := range Knobs() {
 		all[knob] = "1"
-		if family := knob.Family(); !slices.Contains([]string{"cpu", "cpuset", "memory", "io"}, family) {
+		if family := knob.Family(); !slices.Contains([]string{"cpu", "cpuset", "memory"}, family) {
 			t.Errorf("%s is of family %q, which nobody can allow", knob, family)
 		}
 	}
@@ -148,7 +148,7 @@ func TestChangeText(t *testing.T) {
 	}{
 		"CPU 0.40→1.50":               {KnobCPUQuota, "40000 100000", "150000 100000"},
 		"memory.limit 700MiB→1500MiB": {KnobMemoryLimit, "734003200", "1572864000"},
-		"memory.high max→12.0GiB":     {KnobMemoryHigh, ValueMax, "12884901888"},
+		"memory.limit max→12.0GiB":    {KnobMemoryLimit, ValueMax, "12884901888"},
 		"cpu.weight 100→400":          {KnobCPUWeight, "100", "400"},
 		"cpuset →0-3":                 {KnobCpuset, "", "0-3"},
 	} {

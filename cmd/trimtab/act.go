@@ -21,7 +21,7 @@ func enableCommand() *cobra.Command {
 		Example: "  trimtab enable train --for 2h\n" +
 			"  trimtab enable --image 'registry.example.com/vision/*' --knobs cpu,memory",
 	}, (*client.Client).Enable)
-	cmd.Flags().StringSlice("knobs", nil, "what may be changed: cpu, cpuset, memory, io, gpu (default cpu)")
+	cmd.Flags().StringSlice("knobs", nil, "what may be changed: cpu, cpuset, memory, gpu (default cpu)")
 	_ = cmd.RegisterFlagCompletionFunc("knobs", cobra.FixedCompletions(runtime.Families(), cobra.ShellCompDirectiveNoFileComp)) // fails if asked twice
 	cmd.Flags().String("for", "", "for how long, such as 2h or 7d (default: until disabled)")
 	return cmd

@@ -28,8 +28,6 @@ type reader struct {
 // ReadValues reads the value that stands in the kernel for each knob that this
 // host has; a knob without its file is absent. On v2 an empty cpuset means
 // unset, "". A control group that is gone gives runtime.ErrGone.
-//
-// Burst is a knob on v2 only: on v1 runc below 1.2 drops it without a word.
 func ReadValues(cg runtime.Cgroup) (runtime.Values, error) {
 	r := reader{values: make(runtime.Values)}
 	for _, part := range []struct {
@@ -39,7 +37,6 @@ func ReadValues(cg runtime.Cgroup) (runtime.Values, error) {
 		{"cpu", r.cpuV1, r.cpuV2},
 		{"cpuset", r.cpuset, r.cpuset},
 		{"memory", r.memoryV1, r.memoryV2},
-		{"blkio", r.blkioV1, r.ioV2},
 	} {
 		switch dir, isV1 := cg.V1[part.controller]; {
 		case isV1:
@@ -68,7 +65,7 @@ func (r *reader) line(dir, name string) (text string, ok bool) {
 	return "", false
 }
 
-// maxValueBytes bounds what is read of one file; io.weight has a line for each device.
+// maxValueBytes bounds what is read of one file.
 const maxValueBytes = 64 << 10
 
 // readSmall is os.ReadFile without its bookkeeping, which costs as much again as the
@@ -130,7 +127,6 @@ func (r *reader) cpuV2(dir string) {
 		r.values[runtime.KnobCPUWeight] = runtime.Value(text)
 	}
 	r.quotaV2(dir)
-	r.copyFile(runtime.KnobCPUBurst, dir, "cpu.max.burst")
 }
 
 func (r *reader) cpuset(dir string) { r.copyFile(runtime.KnobCpuset, dir, "cpuset.cpus") }
@@ -153,30 +149,6 @@ func (r *reader) memoryV1(dir string) {
 func (r *reader) memoryV2(dir string) {
 	r.copyFile(runtime.KnobMemoryLimit, dir, "memory.max")
 	r.copyFile(runtime.KnobMemorySwap, dir, "memory.swap.max")
-	r.copyFile(runtime.KnobMemoryHigh, dir, "memory.high")
-	r.copyFile(runtime.KnobMemoryLow, dir, "memory.low")
-}
-
-func (r *reader) blkioV1(dir string) {
-	// The first is CFQ's, which later kernels lack; the second is BFQ's.
-	for _, name := range []string{"blkio.weight", "blkio.bfq.weight"} {
-		if text, ok := r.line(dir, name); ok {
-			r.values[runtime.KnobIOWeight] = runtime.Value(text)
-			return
-		}
-	}
-}
-
-func (r *reader) ioV2(dir string) {
-	text, ok := r.line(dir, "io.weight")
-	if !ok {
-		return
-	}
-	for line := range strings.Lines(text) { // the others are weights for one device
-		if weight, isDefault := strings.CutPrefix(strings.TrimSpace(line), "default "); isDefault {
-			r.values[runtime.KnobIOWeight] = runtime.Value(weight)
-		}
-	}
 }
 
 // number reads a whole number. v1 shows some as unsigned beyond int64: they are clipped.

@@ -19,9 +19,8 @@ import (
 // standsV2 is a container on v2 with something in each knob.
 func standsV2() runtime.Values {
 	return runtime.Values{
-		runtime.KnobCPUWeight: "39", runtime.KnobCPUQuota: "150000 100000", runtime.KnobCPUBurst: "20000", runtime.KnobCpuset: "",
-		runtime.KnobMemoryLimit: "1073741824", runtime.KnobMemorySwap: "0", runtime.KnobMemoryHigh: "max", runtime.KnobMemoryLow: "4096",
-		runtime.KnobIOWeight: "100",
+		runtime.KnobCPUWeight: "39", runtime.KnobCPUQuota: "150000 100000", runtime.KnobCpuset: "",
+		runtime.KnobMemoryLimit: "1073741824", runtime.KnobMemorySwap: "0",
 	}
 }
 
@@ -31,7 +30,7 @@ func TestResourcesAreComplete(t *testing.T) {
 	v2[runtime.KnobMemoryLimit] = "536870912"
 	v1 := runtime.Values{
 		runtime.KnobCPUWeight: "1024", runtime.KnobCPUQuota: "max 50000", runtime.KnobCpuset: "0-3",
-		runtime.KnobMemoryLimit: "max", runtime.KnobMemorySwap: "max", runtime.KnobIOWeight: "500",
+		runtime.KnobMemoryLimit: "max", runtime.KnobMemorySwap: "max",
 	}
 	cases := []struct {
 		name string
@@ -40,10 +39,9 @@ func TestResourcesAreComplete(t *testing.T) {
 		want specs.LinuxResources
 	}{
 		{"v2", runtime.CgroupV2, v2, specs.LinuxResources{
-			CPU:    &specs.LinuxCPU{Quota: new(int64(-1)), Period: new(uint64(100000))},
-			Memory: &specs.LinuxMemory{Limit: new(int64(536870912)), Swap: new(int64(536870912)), CheckBeforeUpdate: new(true)},
-			Unified: map[string]string{"cpu.weight": "39", "cpu.max.burst": "20000", "memory.swap.max": "0", "memory.high": "max",
-				"memory.low": "4096", "io.weight": "100"},
+			CPU:     &specs.LinuxCPU{Quota: new(int64(-1)), Period: new(uint64(100000))},
+			Memory:  &specs.LinuxMemory{Limit: new(int64(536870912)), Swap: new(int64(536870912)), CheckBeforeUpdate: new(true)},
+			Unified: map[string]string{"cpu.weight": "39", "memory.swap.max": "0"},
 		}},
 		{"v2 with swap", runtime.CgroupV2, runtime.Values{runtime.KnobMemoryLimit: "1000", runtime.KnobMemorySwap: "500"}, specs.LinuxResources{
 			CPU:     &specs.LinuxCPU{},
@@ -61,9 +59,8 @@ func TestResourcesAreComplete(t *testing.T) {
 			Unified: map[string]string{"memory.swap.max": "500"},
 		}},
 		{"v1", runtime.CgroupV1, v1, specs.LinuxResources{
-			CPU:     &specs.LinuxCPU{Shares: new(uint64(1024)), Quota: new(int64(-1)), Period: new(uint64(50000)), Cpus: "0-3"},
-			Memory:  &specs.LinuxMemory{Limit: new(int64(-1)), Swap: new(int64(-1))},
-			BlockIO: &specs.LinuxBlockIO{Weight: new(uint16(500))},
+			CPU:    &specs.LinuxCPU{Shares: new(uint64(1024)), Quota: new(int64(-1)), Period: new(uint64(50000)), Cpus: "0-3"},
+			Memory: &specs.LinuxMemory{Limit: new(int64(-1)), Swap: new(int64(-1))},
 		}},
 		{"v1 without memory", runtime.CgroupV1, runtime.Values{runtime.KnobCPUWeight: "2"}, specs.LinuxResources{CPU: &specs.LinuxCPU{Shares: new(uint64(2))}}},
 	}

@@ -29,9 +29,6 @@ const (
 // carried all values that were read before, and the older ones of those (the package's trap).
 func keepMeanwhile(ctx context.Context, host engine.Host, c runtime.Container, stands, want runtime.Values, inFlight []runtime.Values,
 	write func(ctx context.Context, stands, want runtime.Values) error) error {
-	if _, ok := want[runtime.KnobIOWeight]; ok { // systemd was told, and writes all else from its own record
-		return write(ctx, stands, want)
-	}
 	inFlight = slices.Clip(inFlight)
 	end := look(ctx, host, c, append(inFlight, stands, want)...)
 	err := write(ctx, stands, want)

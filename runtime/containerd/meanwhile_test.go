@@ -23,9 +23,9 @@ func TestSetMeanwhileStands(t *testing.T) {
 		t.Fatal(err)
 	}
 	files := map[runtime.Knob]string{runtime.KnobCPUWeight: "cpu.weight", runtime.KnobCPUQuota: "cpu.max", runtime.KnobCpuset: "cpuset.cpus",
-		runtime.KnobMemoryLimit: "memory.max", runtime.KnobMemorySwap: "memory.swap.max", runtime.KnobIOWeight: "io.weight"}
+		runtime.KnobMemoryLimit: "memory.max", runtime.KnobMemorySwap: "memory.swap.max"}
 	before := runtime.Values{runtime.KnobCPUWeight: "70", runtime.KnobCPUQuota: "30000 100000", runtime.KnobCpuset: "0",
-		runtime.KnobMemoryLimit: "134217728", runtime.KnobMemorySwap: "268435456", runtime.KnobIOWeight: "100"}
+		runtime.KnobMemoryLimit: "134217728", runtime.KnobMemorySwap: "268435456"}
 	weight := runtime.Values{runtime.KnobCPUWeight: "90"}
 	for name, tc := range map[string]struct {
 		asked, theirs runtime.Values // theirs: what somebody sets while the runtime is at work
@@ -45,8 +45,6 @@ func TestSetMeanwhileStands(t *testing.T) {
 		"a memory limit beside our swap limit": {asked: runtime.Values{runtime.KnobMemorySwap: "0"}, theirs: runtime.Values{runtime.KnobMemoryLimit: "536870912"},
 			want: runtime.Values{runtime.KnobMemoryLimit: "536870912"}},
 		"CPUs are no longer chosen": {asked: weight, theirs: runtime.Values{runtime.KnobCpuset: ""}, want: runtime.Values{runtime.KnobCpuset: "0-1"}},
-		"what systemd has on record, told of an I/O weight": {asked: runtime.Values{runtime.KnobIOWeight: "200"},
-			theirs: runtime.Values{runtime.KnobCPUQuota: "20000 100000"}},
 		"a write that was cut short lands": {asked: runtime.Values{runtime.KnobCPUQuota: "40000 100000"},
 			theirs:   runtime.Values{runtime.KnobCPUQuota: "76000 100000", runtime.KnobMemoryLimit: "536870912", runtime.KnobMemorySwap: "1073741824"},
 			inFlight: []runtime.Values{{runtime.KnobMemoryLimit: "536870912"}, {runtime.KnobCPUQuota: "76000 100000"}}},
@@ -62,9 +60,6 @@ func TestSetMeanwhileStands(t *testing.T) {
 				t.Fatal(err)
 			}
 			put := func(dir, file string, v runtime.Value) { // at once, as the kernel does
-				if file == "io.weight" {
-					v = "default " + v
-				}
 				if err := os.WriteFile(filepath.Join(above, "new"), []byte(v+"\n"), 0o644); err != nil {
 					t.Fatal(err)
 				}

@@ -118,9 +118,8 @@ func (t Tasks) Update(ctx context.Context, id string, r *specs.LinuxResources) e
 	})
 }
 
-// Apply sends the complete set of values: stands is what is in the kernel, set
-// what is to change. A burst above the new quota has to go first, so that may take
-// a second update. A limit that somebody else sets meanwhile, and that is not inFlight, is set again. Errors as Update's.
+// Apply sends the complete set of values: stands is what is in the kernel, set what is to change.
+// A limit that somebody else sets meanwhile, and that is not inFlight, is set again. Errors as Update's.
 func (t Tasks) Apply(ctx context.Context, c runtime.Container, stands, set runtime.Values, inFlight []runtime.Values) error {
 	return keepMeanwhile(ctx, t.Host, c, stands, set, inFlight, func(ctx context.Context, stands, set runtime.Values) error {
 		return t.apply(ctx, c, stands, set)
@@ -132,11 +131,9 @@ func (t Tasks) apply(ctx context.Context, c runtime.Container, stands, set runti
 	if err := engine.CheckTogether(c, all, set); err != nil {
 		return err
 	}
-	for _, step := range engine.Steps(stands, all) {
-		err := lowered(ctx, c, LinuxResources(c.Cgroup, stands, step), stands[runtime.KnobMemoryLimit], func(r *specs.LinuxResources) error { return t.Update(ctx, c.ID.Container, r) })
-		if err != nil {
-			return fmt.Errorf("container %q: %s: %w", c.Name, engine.KnobNames(set), err)
-		}
+	err := lowered(ctx, c, LinuxResources(c.Cgroup, stands, all), stands[runtime.KnobMemoryLimit], func(r *specs.LinuxResources) error { return t.Update(ctx, c.ID.Container, r) })
+	if err != nil {
+		return fmt.Errorf("container %q: %s: %w", c.Name, engine.KnobNames(set), err)
 	}
 	return nil
 }
@@ -165,8 +162,7 @@ func classify(err error) error {
 // On v2, knobs that OCI has no exact field for are Unified keys: weights, because
 // runtimes convert shares in different ways, and swap.max, because OCI's field
 // counts memory and swap together and has no value for "some swap, any memory".
-// Quota and memory limit stay in their fields: they are written first, as burst
-// needs, and only the field is checked against usage.
+// The memory limit stays in its field: only that is checked against usage.
 func LinuxResources(cg runtime.Cgroup, stands, all runtime.Values) *specs.LinuxResources {
 	r := &specs.LinuxResources{CPU: cpuResources(all)}
 	if limit, ok := bytesOf(all, runtime.KnobMemoryLimit); ok {
@@ -187,9 +183,6 @@ func LinuxResources(cg runtime.Cgroup, stands, all runtime.Values) *specs.LinuxR
 	}
 	if swap, ok := bytesOf(all, runtime.KnobMemorySwap); ok && r.Memory != nil {
 		r.Memory.Swap = &swap
-	}
-	if weight, ok := all[runtime.KnobIOWeight].Int(); ok {
-		r.BlockIO = &specs.LinuxBlockIO{Weight: new(uint16(weight))}
 	}
 	return r
 }
@@ -216,14 +209,7 @@ func cpuResources(all runtime.Values) *specs.LinuxCPU {
 
 func unified(all runtime.Values) map[string]string {
 	out := make(map[string]string)
-	for knob, key := range map[runtime.Knob]string{
-		runtime.KnobCPUWeight:  "cpu.weight",
-		runtime.KnobCPUBurst:   "cpu.max.burst",
-		runtime.KnobMemorySwap: "memory.swap.max",
-		runtime.KnobMemoryHigh: "memory.high",
-		runtime.KnobMemoryLow:  "memory.low",
-		runtime.KnobIOWeight:   "io.weight",
-	} {
+	for knob, key := range map[runtime.Knob]string{runtime.KnobCPUWeight: "cpu.weight", runtime.KnobMemorySwap: "memory.swap.max"} {
 		if value, ok := all[knob]; ok {
 			out[key] = string(value)
 		}

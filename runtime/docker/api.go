@@ -76,9 +76,6 @@ func apiResources(c runtime.Container, stored container.Resources, stands, set r
 			return apiMemory(c, r, runtime.KnobMemoryLimit, stands, set)
 		},
 		runtime.KnobMemorySwap: func() error { return apiMemory(c, r, runtime.KnobMemorySwap, stands, set) },
-		runtime.KnobIOWeight: func() error {
-			return engine.Refused(c, runtime.KnobIOWeight, "Docker's API knows CFQ's weight alone, which kernels since 5.0 lack: %s", withContainerd)
-		},
 	}
 	for _, knob := range set.Sorted() {
 		step, ok := steps[knob]

@@ -50,16 +50,13 @@ func conforms(t *testing.T, options func(containerdAddress string) docker.Option
 func apiRefuses(spec runtimetest.Spec, set runtime.Values) bool {
 	quota, hasQuota := set[runtime.KnobCPUQuota]
 	_, limited := quota.CPUs()
-	_, hasIO := set[runtime.KnobIOWeight]
 	liftsSwap := set[runtime.KnobMemorySwap] == runtime.ValueMax && spec.SwapBytes > 0
 	if mode, err := cgroup.Detect(cgroup.DefaultRoot); err == nil && mode == runtime.CgroupV2 {
-		for _, knob := range []runtime.Knob{runtime.KnobCPUWeight, runtime.KnobCPUBurst, runtime.KnobMemoryHigh, runtime.KnobMemoryLow} {
-			if _, ok := set[knob]; ok {
-				return true
-			}
+		if _, ok := set[runtime.KnobCPUWeight]; ok {
+			return true
 		}
 	}
-	return hasIO || liftsSwap || set[runtime.KnobMemoryLimit] == runtime.ValueMax || (hasQuota && !limited && spec.CPUs > 0)
+	return liftsSwap || set[runtime.KnobMemoryLimit] == runtime.ValueMax || (hasQuota && !limited && spec.CPUs > 0)
 }
 
 // subject drives containers by docker's command line, and finds them by the engine.

@@ -26,7 +26,7 @@ func TestAPIResources(t *testing.T) {
 	const mib = 1 << 20
 	stands := runtime.Values{
 		runtime.KnobCPUWeight: "1024", runtime.KnobCPUQuota: "max 100000", runtime.KnobCpuset: "0-1",
-		runtime.KnobMemoryLimit: "67108864", runtime.KnobMemorySwap: "134217728", runtime.KnobIOWeight: "100",
+		runtime.KnobMemoryLimit: "67108864", runtime.KnobMemorySwap: "134217728",
 	}
 	cases := []struct {
 		name    string
@@ -51,9 +51,6 @@ func TestAPIResources(t *testing.T) {
 		{name: "weight", c: onV1, set: runtime.Values{runtime.KnobCPUWeight: "2"}, want: container.Resources{CPUShares: 2}},
 		{name: "weight 0 would mean unchanged", c: onV1, set: runtime.Values{runtime.KnobCPUWeight: "0"}, refused: "below 2"},
 		{name: "weight on v2", c: onV2, set: runtime.Values{runtime.KnobCPUWeight: "100"}, refused: "convert"},
-		{name: "I/O weight", c: onV1, set: runtime.Values{runtime.KnobIOWeight: "700"}, refused: "CFQ"},
-		{name: "burst", c: onV2, set: runtime.Values{runtime.KnobCPUBurst: "5"}, refused: "containerd"},
-		{name: "memory.high", c: onV2, set: runtime.Values{runtime.KnobMemoryHigh: "5"}, refused: "containerd"},
 	}
 	for _, tc := range cases {
 		t.Run(tc.name, func(t *testing.T) {

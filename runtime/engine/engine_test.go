@@ -1,48 +1,14 @@
 package engine
 
 import (
-	"errors"
 	"fmt"
 	"os"
 	"slices"
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/trimtab/trimtab/runtime"
 )
-
-// standsV2 is a container on v2 with something in each knob.
-func standsV2() runtime.Values {
-	return runtime.Values{
-		runtime.KnobCPUWeight: "39", runtime.KnobCPUQuota: "150000 100000", runtime.KnobCPUBurst: "20000", runtime.KnobCpuset: "",
-		runtime.KnobMemoryLimit: "1073741824", runtime.KnobMemorySwap: "0", runtime.KnobMemoryHigh: "max", runtime.KnobMemoryLow: "4096",
-		runtime.KnobIOWeight: "100",
-	}
-}
-
-var onV2 = runtime.Container{Name: "c", Cgroup: runtime.Cgroup{Mode: runtime.CgroupV2}}
-
-func TestBurstAgainstQuota(t *testing.T) {
-	merged := func(set runtime.Values) runtime.Values { return Merge(standsV2(), set) }
-	lowerQuota := runtime.Values{runtime.KnobCPUQuota: "10000 100000"}
-	if err := CheckTogether(onV2, merged(lowerQuota), lowerQuota); !errors.Is(err, runtime.ErrRefused) || !strings.Contains(err.Error(), "cpu.burst") {
-		t.Errorf("a quota below the burst: %v", err)
-	}
-	both := runtime.Values{runtime.KnobCPUQuota: "10000 100000", runtime.KnobCPUBurst: "5000"}
-	if err := CheckTogether(onV2, merged(both), both); err != nil {
-		t.Errorf("both lowered: %v", err)
-	}
-	want := []runtime.Values{merged(runtime.Values{runtime.KnobCPUBurst: "5000"}), merged(both)}
-	if diff := cmp.Diff(want, Steps(standsV2(), merged(both))); diff != "" {
-		t.Errorf("the burst that stands is above the new quota, which is written first (-want +got):\n%s", diff)
-	}
-	weight := runtime.Values{runtime.KnobCPUWeight: "1"}
-	if diff := cmp.Diff([]runtime.Values{merged(weight)}, Steps(standsV2(), merged(weight))); diff != "" || CheckTogether(onV2, merged(weight), weight) != nil {
-		t.Errorf("a weight has nothing to do with the burst (-want +got):\n%s", diff)
-	}
-}
 
 func TestLabelsAreBounded(t *testing.T) {
 	labels := map[string]string{

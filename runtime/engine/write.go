@@ -5,24 +5,18 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
 
 	"github.com/trimtab/trimtab/runtime"
 	"github.com/trimtab/trimtab/runtime/cgroup"
-	"github.com/trimtab/trimtab/runtime/systemd"
 )
 
 // Writer is the way around every write: one at a time for each container, what
 // stands read first, what no write path can express refused. The zero Writer is ready;
 // it is safe for concurrent use.
 type Writer struct {
-	// SetIOWeight tells systemd a unit's I/O weight; nil: over the system bus.
-	SetIOWeight func(ctx context.Context, unit string, weight uint64) error
-
 	mu      sync.Mutex
 	writing map[string]*writeLock // by container ID: one read-modify-write at a time
 }
@@ -49,10 +43,6 @@ func (w *Writer) Apply(ctx context.Context, host Host, c runtime.Container, set 
 	if err != nil {
 		return err
 	}
-	told, err := w.tellSystemd(ctx, c, want)
-	if err != nil {
-		return err
-	}
 	err = write(ctx, stands, want)
 	switch {
 	case err == nil:
@@ -61,14 +51,10 @@ func (w *Writer) Apply(ctx context.Context, host Host, c runtime.Container, set 
 	case errors.Is(err, runtime.ErrGone): // its process runs: who does not know it is not whom to ask
 		err = fmt.Errorf("container %q: it runs, and %s does not know it (%v): %w", c.Name, c.ID.Engine, err, runtime.ErrUnavailable)
 	}
-	var undone error
-	if err != nil && told { // what the write path refused must not stand by systemd's
-		_, undone = w.tellSystemd(context.WithoutCancel(ctx), c, stands)
-	}
 	if errors.Is(err, runtime.ErrRefused) {
-		undone = errors.Join(undone, undo(context.WithoutCancel(ctx), host, c, stands, want, write))
+		err = errors.Join(err, undo(context.WithoutCancel(ctx), host, c, stands, want, write))
 	}
-	return errors.Join(err, undone)
+	return err
 }
 
 // undo puts back what a write that was refused wrote before the refusal. runc puts back
@@ -95,30 +81,6 @@ func undo(ctx context.Context, host Host, c runtime.Container, stands, want runt
 		return fmt.Errorf("container %q: putting back %s after a refusal: %w", c.Name, KnobNames(back), err)
 	}
 	return nil
-}
-
-// tellSystemd says to systemd, on v2, what runc writes to a file alone: at the next
-// daemon-reload the weight that systemd knows would be back. It comes before the file, so
-// that whoever dies between them leaves a weight that reads as changed, never an original
-// that a reload turns into ours.
-func (w *Writer) tellSystemd(ctx context.Context, c runtime.Container, want runtime.Values) (told bool, err error) {
-	weight, ok := want[runtime.KnobIOWeight].Int()
-	unit := systemd.Unit(c.Cgroup.Unified)
-	if c.Cgroup.Mode != runtime.CgroupV2 || !ok || unit == "" {
-		return false, nil
-	}
-	// systemd writes BFQ's file by the same property, whose value nobody would put back.
-	if _, err := os.Stat(filepath.Join(c.Cgroup.Unified, "io.bfq.weight")); err == nil {
-		return false, nil
-	}
-	set := w.SetIOWeight
-	if set == nil {
-		set = systemd.SetIOWeight
-	}
-	if err := set(ctx, unit, uint64(weight)); err != nil {
-		return false, fmt.Errorf("container %q: %s: %w: %w", c.Name, runtime.KnobIOWeight, err, runtime.ErrUnavailable)
-	}
-	return true, nil
 }
 
 // ResolveCPUs replaces an empty cpuset, which means unset, by what that means:
@@ -290,7 +252,7 @@ func CheckTogether(c runtime.Container, all, set runtime.Values) error {
 	_, asksLimit := set[runtime.KnobMemoryLimit]
 	_, asksSwap := set[runtime.KnobMemorySwap]
 	if c.Cgroup.Mode == runtime.CgroupV2 || !(asksLimit || asksSwap) || !swap.Below(limit) {
-		return checkBurst(c, all, set)
+		return nil
 	}
 	if asksLimit {
 		return Refused(c, runtime.KnobMemoryLimit, "%s is above %s %s, which counts memory and swap: set both",
@@ -298,33 +260,4 @@ func CheckTogether(c runtime.Container, all, set runtime.Values) error {
 	}
 	return Refused(c, runtime.KnobMemorySwap, "%s is below %s %s, and counts memory and swap: set both",
 		swap, runtime.KnobMemoryLimit, limit)
-}
-
-func checkBurst(c runtime.Container, all, set runtime.Values) error {
-	_, asksBurst := set[runtime.KnobCPUBurst]
-	_, asksQuota := set[runtime.KnobCPUQuota]
-	if !(asksBurst || asksQuota) || !burstAbove(all[runtime.KnobCPUBurst], all[runtime.KnobCPUQuota]) {
-		return nil
-	}
-	return Refused(c, runtime.KnobCPUQuota, "%s is below the burst of %s µs: set %s as well",
-		all[runtime.KnobCPUQuota], all[runtime.KnobCPUBurst], runtime.KnobCPUBurst)
-}
-
-// burstAbove reports whether a burst exceeds a quota, which the kernel refuses.
-func burstAbove(burst, quota runtime.Value) bool {
-	burstUs, ok := burst.Int()
-	quotaUs, _, err := runtime.ParseQuota(quota)
-	return ok && err == nil && quotaUs >= 0 && burstUs > quotaUs
-}
-
-// Steps are the complete sets of values to write, one after another, on the way from what
-// stands to all. A quota below the burst that stands is refused, and quotas are written
-// before bursts: the new burst goes first then, which the old quota allows. Whoever dies
-// between two steps leaves values that stood or that were asked for, and no others: only
-// those are known to be ours.
-func Steps(stands, all runtime.Values) []runtime.Values {
-	if !burstAbove(stands[runtime.KnobCPUBurst], all[runtime.KnobCPUQuota]) {
-		return []runtime.Values{all}
-	}
-	return []runtime.Values{Merge(stands, runtime.Values{runtime.KnobCPUBurst: all[runtime.KnobCPUBurst]}), all}
 }

@@ -6,13 +6,11 @@ package systemd
 import (
 	"context"
 	"fmt"
-	"math"
 	"path"
 	"strings"
 	"time"
 
 	"github.com/coreos/go-systemd/v22/dbus"
-	godbus "github.com/godbus/dbus/v5"
 )
 
 // Timeout bounds one question to systemd, which answers in milliseconds unless its
@@ -50,16 +48,4 @@ func Unit(cgroup string) string {
 		return name
 	}
 	return ""
-}
-
-// ioWeightDefault is what a group has on v2 that nobody gave a weight.
-const ioWeightDefault = 100
-
-// SetIOWeight tells systemd a unit's I/O weight, 1 to 10,000, which runc on v2 writes
-// to the file alone. The default unsets it, so that nothing stays behind.
-func SetIOWeight(ctx context.Context, unit string, weight uint64) error {
-	if weight == ioWeightDefault {
-		weight = math.MaxUint64 // CGROUP_WEIGHT_INVALID: not set
-	}
-	return SetProperties(ctx, unit, dbus.Property{Name: "IOWeight", Value: godbus.MakeVariant(weight)})
 }

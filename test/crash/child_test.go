@@ -226,7 +226,7 @@ func (l *life) plan(ctx context.Context) {
 		}
 		if len(changes) > 0 {
 			items = append(items, actuator.Item{Container: c, Changes: changes,
-				Enrolment: policies.Enrolment{Mode: policies.ModeTune, Knobs: []string{"cpu", "cpuset", "memory", "io"}, BestEffort: true}})
+				Enrolment: policies.Enrolment{Mode: policies.ModeTune, Knobs: []string{"cpu", "cpuset", "memory"}, BestEffort: true}})
 		}
 	}
 	if r := l.actuator.Apply(ctx, actuator.Order{Items: items}); r.Applied && len(items) > 0 {
@@ -234,8 +234,7 @@ func (l *life) plan(ctx context.Context) {
 	}
 }
 
-// values are some knobs; memory and swap rise together, and a burst stays below a quota
-// that comes with it.
+// values are some knobs; memory and swap rise together.
 func (l *life) values() runtime.Values {
 	out := runtime.Values{}
 	perhaps := func(one int, knob runtime.Knob, least, span, unit int64) (n int64, chosen bool) {
@@ -247,18 +246,13 @@ func (l *life) values() runtime.Values {
 		return n, true
 	}
 	const mib = 1 << 20
-	burstBelow := int64(20)
 	if quota, ok := perhaps(2, runtime.KnobCPUQuota, 20, 150, 1000); ok {
-		out[runtime.KnobCPUQuota], burstBelow = runtime.Quota(quota, 100_000), quota/1000
+		out[runtime.KnobCPUQuota] = runtime.Quota(quota, 100_000)
 	}
 	perhaps(2, runtime.KnobCPUWeight, 100, 4000, 1)
-	perhaps(3, runtime.KnobCPUBurst, 0, burstBelow, 1000)
 	perhaps(4, runtime.KnobCpuset, 0, int64(goruntime.NumCPU()), 1)
 	if limit, ok := perhaps(3, runtime.KnobMemoryLimit, 192, 300, mib); ok {
 		out[runtime.KnobMemorySwap] = runtime.IntValue(limit + l.random.Int64N(300)*mib)
 	}
-	perhaps(4, runtime.KnobMemoryHigh, 64, 400, mib)
-	perhaps(4, runtime.KnobMemoryLow, 1, 60, mib)
-	perhaps(4, runtime.KnobIOWeight, 10, 900, 1)
 	return out
 }

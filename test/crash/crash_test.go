@@ -108,45 +108,18 @@ func newWorker(t *testing.T, program string, random *rand.Rand) *worker {
 	// On v2 a cpuset that nobody set goes back as what it means, its parent's: all say theirs.
 	cpus := fmt.Sprintf("--cpuset-cpus=0-%d", goruntime.NumCPU()-1)
 	gpus, nodes := gpusOf(w.systemd)
-	for _, owner := range []struct {
-		args []string
-		more runtime.Values // that Docker has no words for
-	}{
-		{[]string{cpus, "--cpus=0.5", "--cpu-shares=512", "--memory=128m", "--memory-swap=256m"},
-			runtime.Values{runtime.KnobCPUBurst: "30000", runtime.KnobMemoryHigh: "104857600", runtime.KnobMemoryLow: "8388608", runtime.KnobIOWeight: "200"}},
-		{[]string{cpus, "--cpu-period=100000", "--cpu-quota=40000"}, runtime.Values{runtime.KnobMemoryHigh: "209715200"}},
-		{append([]string{cpus, "--memory=160m"}, gpus...), nil},
+	for _, args := range [][]string{
+		{cpus, "--cpus=0.5", "--cpu-shares=512", "--memory=128m", "--memory-swap=256m"},
+		{cpus, "--cpu-period=100000", "--cpu-quota=40000"},
+		append([]string{cpus, "--memory=160m"}, gpus...),
 	} {
-		c := runtimetest.Find(t, engine, host.Start(t, owner.args...))
-		w.cs = append(w.cs, c)
-		w.own(engine, c, owner.more)
+		w.cs = append(w.cs, runtimetest.Find(t, engine, host.Start(t, args...)))
 	}
 	gpu := w.cs[len(w.cs)-1]
 	host.Run(t, "exec", gpu.ID.Container, "sh", "-c", nodes)
 	w.owners = w.stands()
 	w.hides = w.canHide(gpu)
 	return w
-}
-
-// own gives a container values as its owner, by containerd, those that this host has.
-func (w *worker) own(engine *docker.Engine, c runtime.Container, values runtime.Values) {
-	w.t.Helper()
-	there, err := engine.Read(w.t.Context(), c)
-	if err != nil {
-		w.t.Fatal(err)
-	}
-	set := runtime.Values{}
-	for knob, value := range values {
-		if _, ok := there[knob]; ok {
-			set[knob] = value
-		}
-	}
-	if len(set) == 0 {
-		return
-	}
-	if err := engine.Apply(w.t.Context(), c, set); err != nil {
-		w.t.Fatal(err)
-	}
 }
 
 // gpusOf is how a container gets two GPUs, as arguments of docker run and as what makes

@@ -21,9 +21,8 @@ func TestEachKnob(t *testing.T) {
 	const mib = 1 << 20
 	amount := func(n int64) runtime.Value { return runtime.IntValue(n * mib) }
 	all := runtime.Values{
-		runtime.KnobCPUWeight: "700", runtime.KnobCPUQuota: "80000 100000", runtime.KnobCPUBurst: "20000", runtime.KnobCpuset: "0",
-		runtime.KnobMemoryLimit: amount(192), runtime.KnobMemorySwap: amount(384), runtime.KnobMemoryHigh: amount(160), runtime.KnobMemoryLow: amount(16),
-		runtime.KnobIOWeight: "300",
+		runtime.KnobCPUWeight: "700", runtime.KnobCPUQuota: "80000 100000", runtime.KnobCpuset: "0",
+		runtime.KnobMemoryLimit: amount(192), runtime.KnobMemorySwap: amount(384),
 	}
 	if goruntime.NumCPU() < 2 {
 		delete(all, runtime.KnobCpuset) // there is no other set
@@ -40,9 +39,9 @@ func TestEachKnob(t *testing.T) {
 		args    []string
 		imposed []runtime.Knob // what may not be where its owner set none
 	}{
-		"limited":    {[]string{cpus, "--cpus=0.5", "--cpu-shares=512", "--memory=128m", "--memory-swap=256m"}, []runtime.Knob{runtime.KnobMemoryHigh}},
-		"no limits":  {[]string{cpus}, []runtime.Knob{runtime.KnobCPUQuota, runtime.KnobMemoryLimit, runtime.KnobMemoryHigh}},
-		"low is set": {[]string{cpus, "--memory=128m", "--memory-reservation=64m"}, []runtime.Knob{runtime.KnobCPUQuota, runtime.KnobMemoryHigh}},
+		"limited":    {[]string{cpus, "--cpus=0.5", "--cpu-shares=512", "--memory=128m", "--memory-swap=256m"}, nil},
+		"no limits":  {[]string{cpus}, []runtime.Knob{runtime.KnobCPUQuota, runtime.KnobMemoryLimit}},
+		"low is set": {[]string{cpus, "--memory=128m", "--memory-reservation=64m"}, []runtime.Knob{runtime.KnobCPUQuota}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			c := runtimetest.Find(t, h.engine, host.Start(t, tc.args...))
@@ -56,7 +55,7 @@ func TestEachKnob(t *testing.T) {
 				return out
 			}
 			apply := func(bestEffort bool, changes []policies.Change) actuator.Result {
-				e := policies.Enrolment{Mode: policies.ModeTune, Knobs: []string{"cpu", "cpuset", "memory", "io"}, BestEffort: bestEffort}
+				e := policies.Enrolment{Mode: policies.ModeTune, Knobs: []string{"cpu", "cpuset", "memory"}, BestEffort: bestEffort}
 				return h.actuator.Apply(t.Context(), actuator.Order{Items: []actuator.Item{{Container: c, Enrolment: e, Changes: changes}}})
 			}
 			for _, ch := range changes(tc.imposed...) {

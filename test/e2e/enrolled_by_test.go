@@ -60,9 +60,9 @@ func TestEnableByImageAndProject(t *testing.T) {
 func TestRulesEnrol(t *testing.T) {
 	j := job(t, "com.docker.compose.project=trimtab-e2e-rules", "trimtab-e2e.kind=nightly")
 	for _, rule := range []string{"image: '" + workload.Image + "'", "compose: trimtab-e2e-ru*", "label: {trimtab-e2e.kind: 'night*'}"} {
-		d := daemon(t, daemontest.Options{Config: "match: [{" + rule + ", mode: tune, knobs: [cpu, io], team: rules}]\n"})
+		d := daemon(t, daemontest.Options{Config: "match: [{" + rule + ", mode: tune, knobs: [cpu, gpu], team: rules}]\n"})
 		c := until(t, d, j.Name, "enrolled by "+rule, func(c state.Container) bool { return c.Enrolment.Mode == policies.ModeTune })
-		if c.Enrolment.Team != "rules" || !slices.Equal(c.Enrolment.Knobs, []string{"cpu", "io"}) {
+		if c.Enrolment.Team != "rules" || !slices.Equal(c.Enrolment.Knobs, []string{"cpu", "gpu"}) {
 			t.Errorf("%s: %+v", rule, c.Enrolment)
 		}
 		if err := d.Stop(); err != nil {

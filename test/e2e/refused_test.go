@@ -54,7 +54,7 @@ func newPair(t *testing.T, containerd string) *pair {
 // order gives the first container CPU, and the second what is asked.
 func (p *pair) order(knob runtime.Knob, to runtime.Value) actuator.Order {
 	item := func(c runtime.Container, knob runtime.Knob, from, to runtime.Value) actuator.Item {
-		return actuator.Item{Container: c, Enrolment: policies.Enrolment{Mode: policies.ModeTune, Knobs: []string{"cpu", "cpuset", "memory", "io"}, BestEffort: true},
+		return actuator.Item{Container: c, Enrolment: policies.Enrolment{Mode: policies.ModeTune, Knobs: []string{"cpu", "cpuset", "memory"}, BestEffort: true},
 			Changes: []policies.Change{{Key: c.Key(), Name: c.Name, Knob: knob, From: from, To: to}}}
 	}
 	return actuator.Order{Items: []actuator.Item{
@@ -103,7 +103,6 @@ func TestRuntimeRefuses(t *testing.T) {
 		{"the family of --cpus cannot be lifted", byAPI, runtime.KnobCPUQuota, "max 100000", "made with --cpus"},
 		{"swap cannot be unlimited again", byAPI, runtime.KnobMemorySwap, runtime.ValueMax, "unlimited swap"},
 		{"a weight beyond the kernel's", byContainerd, runtime.KnobCPUWeight, "-3", "not a number"},
-		{"a knob that this host lacks", both, runtime.KnobMemoryHigh, "1048576", "no such knob"},
 	}
 	pairs := map[string]*pair{byContainerd: newPair(t, ""), byAPI: newPair(t, byAPI)}
 	for _, tc := range cases {

@@ -170,7 +170,7 @@ func starts(m mix, owner alloc, needs []float64) []candidate {
 // only keeps the knobs that an allocation is about.
 func only(v runtime.Values) runtime.Values {
 	out := runtime.Values{}
-	for _, k := range []runtime.Knob{runtime.KnobCPUQuota, runtime.KnobCPUWeight, runtime.KnobMemoryLimit, runtime.KnobMemorySwap, runtime.KnobCPUBurst} {
+	for _, k := range []runtime.Knob{runtime.KnobCPUQuota, runtime.KnobCPUWeight, runtime.KnobMemoryLimit, runtime.KnobMemorySwap} {
 		if x, ok := v[k]; ok {
 			out[k] = x
 		}

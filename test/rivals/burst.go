@@ -19,7 +19,6 @@ const (
 	koordShare     = 0.50        // SharePoolThresholdPercent 50
 	koordCooling   = 0.9         // sharePoolCoolingThresholdRatio
 	koordOver      = 5           // overload is judged over five intervals
-	koordBurst     = 10.0        // CPUBurstPercent 1000; the kernel caps it at the quota
 	koordSuppress  = 0.65        // CPUSuppressThresholdPercent 65
 	koordSuppressN = 0.01        // suppressBypassQuotaDeltaRatio, of the node's CPUs
 	koordRise      = 0.1         // beMaxIncreaseCPUPercent, of the node's CPUs
@@ -115,11 +114,6 @@ func (b *burst) grow(c Seen, state nodeState) runtime.Values {
 	set := runtime.Values{}
 	if to = max(base, min(to, base*koordCeiling)); math.Abs(to-now) > 1e-6 {
 		set[runtime.KnobCPUQuota] = runtime.QuotaFromCPUs(to, runtime.DefaultPeriodUs)
-	}
-	if burst, has := c.Now[runtime.KnobCPUBurst].Int(); has {
-		if want := int64(min(base*koordBurst, to) * runtime.DefaultPeriodUs); want != burst {
-			set[runtime.KnobCPUBurst] = runtime.IntValue(want)
-		}
 	}
 	return set
 }

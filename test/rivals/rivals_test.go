@@ -9,7 +9,7 @@ import (
 )
 
 func box(name string, quota float64, labels map[string]string) Seen {
-	now := runtime.Values{runtime.KnobCPUQuota: runtime.Quota(-1, runtime.DefaultPeriodUs), runtime.KnobCPUWeight: "1024", runtime.KnobMemoryLimit: "max", runtime.KnobCPUBurst: "0"}
+	now := runtime.Values{runtime.KnobCPUQuota: runtime.Quota(-1, runtime.DefaultPeriodUs), runtime.KnobCPUWeight: "1024", runtime.KnobMemoryLimit: "max"}
 	if quota > 0 {
 		now[runtime.KnobCPUQuota] = runtime.QuotaFromCPUs(quota, runtime.DefaultPeriodUs)
 	}

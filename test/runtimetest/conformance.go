@@ -234,8 +234,6 @@ func testFields(t *testing.T, s suite) {
 	}{
 		{"weight", Spec{}, []runtime.Values{one(runtime.KnobCPUWeight, "2048"), one(runtime.KnobCPUWeight, "300"), one(runtime.KnobCPUWeight, "2"),
 			one(runtime.KnobCPUWeight, "10000"), one(runtime.KnobCPUWeight, "1024")}},
-		{"burst", Spec{CPUs: 1}, []runtime.Values{one(runtime.KnobCPUBurst, "10000"), one(runtime.KnobCPUBurst, "50000"), one(runtime.KnobCPUBurst, "0")}},
-		{"quota below burst", Spec{CPUs: 1}, []runtime.Values{one(runtime.KnobCPUBurst, "50000"), {runtime.KnobCPUQuota: "20000 100000", runtime.KnobCPUBurst: "20000"}}},
 		{"quota from none", Spec{}, quotas},
 		{"quota from quota", Spec{QuotaUs: 40_000, PeriodUs: 50_000}, quotas},
 		{"quota from cpus", Spec{CPUs: 0.5}, quotas},
@@ -245,11 +243,6 @@ func testFields(t *testing.T, s suite) {
 		{"memory from memory and swap", Spec{MemoryBytes: 64 * mib, SwapBytes: 80 * mib}, memories},
 		{"swap", Spec{MemoryBytes: 64 * mib, SwapBytes: 80 * mib}, []runtime.Values{
 			one(runtime.KnobMemorySwap, runtime.IntValue(128*mib)), one(runtime.KnobMemorySwap, runtime.IntValue(72*mib)), one(runtime.KnobMemorySwap, runtime.ValueMax)}},
-		{"memory.high", Spec{MemoryBytes: 64 * mib}, []runtime.Values{
-			one(runtime.KnobMemoryHigh, runtime.IntValue(48*mib)), one(runtime.KnobMemoryHigh, runtime.IntValue(32*mib)), one(runtime.KnobMemoryHigh, runtime.ValueMax)}},
-		{"memory.low", Spec{}, []runtime.Values{
-			one(runtime.KnobMemoryLow, runtime.IntValue(16*mib)), one(runtime.KnobMemoryLow, runtime.IntValue(8*mib)), one(runtime.KnobMemoryLow, "0")}},
-		{"I/O weight", Spec{}, []runtime.Values{one(runtime.KnobIOWeight, "500"), one(runtime.KnobIOWeight, "50"), one(runtime.KnobIOWeight, "100")}},
 		{"several at once", Spec{CPUs: 1}, []runtime.Values{
 			{runtime.KnobCPUWeight: "700", runtime.KnobCPUQuota: "120000 100000", runtime.KnobCpuset: "0", runtime.KnobMemoryLimit: "67108864", runtime.KnobMemorySwap: "67108864"},
 		}},

@@ -51,10 +51,6 @@ func testForeign(t *testing.T, s suite) {
 			})
 		}
 	}
-	for _, seldom := range seldomSets() {
-		t.Run(fmt.Sprintf("their %s, our others", seldom.name), func(t *testing.T) { testTheirs(t, s, seldom) })
-		t.Run(fmt.Sprintf("our %s, their others", seldom.name), func(t *testing.T) { testOurs(t, s, seldom) })
-	}
 }
 
 func needTwoCPUs(t *testing.T, c runtime.Container, has runtime.Values) {
@@ -68,69 +64,13 @@ func needTwoCPUs(t *testing.T, c runtime.Container, has runtime.Values) {
 	}
 }
 
-// usualSets are the knobs that every engine's own tool can set.
+// usualSets are the knobs, which every engine's own tool can set.
 func usualSets() []foreignSet {
 	return []foreignSet{
 		{"weight", one(runtime.KnobCPUWeight, "700"), one(runtime.KnobCPUWeight, "900")},
 		{"quota", one(runtime.KnobCPUQuota, "70000 100000"), one(runtime.KnobCPUQuota, "90000 100000")},
 		{"cpuset", one(runtime.KnobCpuset, "0"), one(runtime.KnobCpuset, "0-1")},
 		{"memory", memory(70*mib, 140*mib), memory(90*mib, 180*mib)},
-	}
-}
-
-// seldomSets are the others, each of which is tried against all the usual ones.
-func seldomSets() []foreignSet {
-	return []foreignSet{
-		{"burst", one(runtime.KnobCPUBurst, "10000"), one(runtime.KnobCPUBurst, "20000")},
-		{"memory.high", one(runtime.KnobMemoryHigh, runtime.IntValue(48*mib)), one(runtime.KnobMemoryHigh, runtime.IntValue(56*mib))},
-		{"memory.low", one(runtime.KnobMemoryLow, runtime.IntValue(16*mib)), one(runtime.KnobMemoryLow, runtime.IntValue(8*mib))},
-		{"I/O weight", one(runtime.KnobIOWeight, "300"), one(runtime.KnobIOWeight, "500")},
-	}
-}
-
-// limited counts the case and starts a container with a quota and a memory limit, on a host
-// that has the knobs of a set; has is what stands there.
-func (s suite) limited(t *testing.T, set foreignSet) (spec Spec, c runtime.Container, has runtime.Values) {
-	t.Helper()
-	s.tally.count(t)
-	spec = Spec{CPUs: 0.5, MemoryBytes: 64 * mib}
-	c = s.start(t, spec)
-	has = s.read(t, c)
-	if len(without(set.first, has)) == 0 {
-		t.Skipf("needs a host with %s", set.name)
-	}
-	needTwoCPUs(t, c, has)
-	return spec, c, has
-}
-
-// testTheirs: what somebody else wrote is read, and kept over our next writes of other knobs.
-func testTheirs(t *testing.T, s suite, theirs foreignSet) {
-	spec, c, has := s.limited(t, theirs)
-	for i, write := range []runtime.Values{theirs.first, theirs.later} {
-		s.foreign(t, c, write)
-		s.stands(t, c, write)
-		for _, set := range usualSets() {
-			ours := without([]runtime.Values{set.first, set.later}[i], has)
-			if s.Refuses == nil || !s.Refuses(spec, ours) {
-				s.apply(t, c, ours, nil) // which looks at theirs as well
-			}
-		}
-	}
-}
-
-// testOurs: what we wrote stands through somebody else's writes of other knobs.
-func testOurs(t *testing.T, s suite, ours foreignSet) {
-	spec, c, has := s.limited(t, ours)
-	if s.Refuses != nil && s.Refuses(spec, ours.first) {
-		t.Skip("needs a write path that can set it")
-	}
-	for i, write := range []runtime.Values{ours.first, ours.later} {
-		s.apply(t, c, write, nil)
-		for _, set := range usualSets() {
-			theirs := s.foreign(t, c, without([]runtime.Values{set.first, set.later}[i], has))
-			s.stands(t, c, theirs)
-			s.stands(t, c, write)
-		}
 	}
 }
 
@@ -199,17 +139,6 @@ func ByHand(t *testing.T, c runtime.Container, knob runtime.Knob, value runtime.
 		if c.Cgroup.Mode != runtime.CgroupV2 {
 			file = "cpu.cfs_quota_us"
 			text, _, _ = strings.Cut(text, " ")
-		}
-	case runtime.KnobCPUBurst:
-		file = "cpu.max.burst"
-	case runtime.KnobMemoryHigh:
-		file, property = "memory.high", "MemoryHigh"
-	case runtime.KnobMemoryLow:
-		file, property = "memory.low", "MemoryLow"
-	case runtime.KnobIOWeight:
-		file, property = "io.weight", "IOWeight"
-		if c.Cgroup.Mode != runtime.CgroupV2 {
-			file, property = "blkio.bfq.weight", ""
 		}
 	default:
 		t.Fatalf("nobody sets %s by hand here", knob)

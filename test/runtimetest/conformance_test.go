@@ -2,24 +2,22 @@ package runtimetest_test
 
 import (
 	"fmt"
-	"maps"
 	"testing"
 
 	"github.com/trimtab/trimtab/runtime"
 	"github.com/trimtab/trimtab/test/runtimetest"
 )
 
-// TestFakeConforms: as a hybrid host, and as one of v2, which has more knobs.
+// TestFakeConforms: as a hybrid host, and as one of v2.
 func TestFakeConforms(t *testing.T) {
-	t.Run("hybrid", func(t *testing.T) { fakeConforms(t, runtime.Container{}, nil) })
+	t.Run("hybrid", func(t *testing.T) { fakeConforms(t, runtime.Container{}) })
 	t.Run("v2", func(t *testing.T) {
-		c := runtime.Container{Cgroup: runtime.Cgroup{Mode: runtime.CgroupV2, Unified: "/sys/fs/cgroup/fake"}}
-		fakeConforms(t, c, runtime.Values{runtime.KnobCPUBurst: "0", runtime.KnobMemoryHigh: runtime.ValueMax, runtime.KnobMemoryLow: "0", runtime.KnobIOWeight: "100"})
+		fakeConforms(t, runtime.Container{Cgroup: runtime.Cgroup{Mode: runtime.CgroupV2, Unified: "/sys/fs/cgroup/fake"}})
 	})
 }
 
-// fakeConforms runs the suite on containers of that kind, with these knobs beside the usual ones.
-func fakeConforms(t *testing.T, kind runtime.Container, beside runtime.Values) {
+// fakeConforms runs the suite on containers of that kind.
+func fakeConforms(t *testing.T, kind runtime.Container) {
 	runtimetest.Conformance(t, func(*testing.T) runtimetest.Subject {
 		fake := runtimetest.NewFake()
 		setState := func(state runtime.State) func(*testing.T, runtime.Container) {
@@ -33,9 +31,7 @@ func fakeConforms(t *testing.T, kind runtime.Container, beside runtime.Values) {
 				if spec.HoldBytes > 0 {
 					fake.OnApply(holds(spec.HoldBytes))
 				}
-				values := valuesOf(spec)
-				maps.Copy(values, beside)
-				return fake.Add(kind, values)
+				return fake.Add(kind, valuesOf(spec))
 			},
 			Foreign: func(_ *testing.T, c runtime.Container, set runtime.Values) { fake.ForeignWrite(c.ID.Container, set) },
 			Pause:   setState(runtime.StatePaused),

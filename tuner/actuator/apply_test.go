@@ -98,7 +98,7 @@ func TestRefusals(t *testing.T) {
 		{"limit raised alone on v1", owner(), allFamilies(), onV1, change(runtime.KnobMemoryLimit, runtime.IntValue(gib), runtime.IntValue(3*gib)), actuator.Refused},
 		{"limit raised alone on v2", owner(), allFamilies(), nil, change(runtime.KnobMemoryLimit, runtime.IntValue(gib), runtime.IntValue(3*gib)), actuator.Applied},
 		{"weight lowered", owner(), tune("cpu"), nil, change(runtime.KnobCPUWeight, "1024", "512"), actuator.Applied},
-		{"absent knob", owner(), tune("memory"), nil, change(runtime.KnobMemoryHigh, "max", "max"), actuator.Refused},
+		{"absent knob", owner(), tune("memory"), nil, change("memory.magic", "max", "max"), actuator.Refused},
 		{"no-op", owner(), tune("cpu"), nil, change(runtime.KnobCPUWeight, "1024", "1024"), actuator.Refused},
 		{"gone back before it", owner(), tune("cpu"), nil, change(runtime.KnobCPUWeight, "1500", "1024"), actuator.Refused},
 		{"foreign value", owner(), tune("cpu"), nil, change(runtime.KnobCPUWeight, "1000", "2048"), actuator.Yielded},

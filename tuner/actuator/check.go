@@ -153,8 +153,7 @@ func (a *Actuator) judge(ctx context.Context, p *part, ch policies.Change, twice
 }
 
 // imposes holds the law "nothing imposed": no quota and no memory limit where the owner set none, and
-// none below the owner's, unless the container is best-effort. Protection
-// (memory.low) and burst are the owner's just so. Weights and cpusets may go
+// none below the owner's, unless the container is best-effort. Weights and cpusets may go
 // either way: they share, they do not bound.
 func imposes(knob runtime.Knob, original, to runtime.Value, bestEffort bool) error {
 	asked, err := amount(knob, to)
@@ -162,7 +161,7 @@ func imposes(knob runtime.Knob, original, to runtime.Value, bestEffort bool) err
 		return err
 	}
 	switch knob {
-	case runtime.KnobCPUWeight, runtime.KnobIOWeight, runtime.KnobCpuset:
+	case runtime.KnobCPUWeight, runtime.KnobCpuset:
 		return nil
 	}
 	owner, err := amount(knob, original)

@@ -145,11 +145,9 @@ func owner() runtime.Values {
 	return runtime.Values{
 		runtime.KnobCPUWeight:   "1024",
 		runtime.KnobCPUQuota:    "40000 100000",
-		runtime.KnobCPUBurst:    "0",
 		runtime.KnobCpuset:      "0-3",
 		runtime.KnobMemoryLimit: "1073741824",
 		runtime.KnobMemorySwap:  "2147483648",
-		runtime.KnobIOWeight:    "500",
 	}
 }
 
@@ -216,7 +214,7 @@ func tune(families ...string) policies.Enrolment {
 	return policies.Enrolment{Mode: policies.ModeTune, Knobs: families}
 }
 
-func allFamilies() policies.Enrolment { return tune("cpu", "cpuset", "memory", "io") }
+func allFamilies() policies.Enrolment { return tune("cpu", "cpuset", "memory") }
 
 func item(c runtime.Container, e policies.Enrolment, changes ...policies.Change) actuator.Item {
 	return actuator.Item{Container: c, Enrolment: e, Changes: changes}

@@ -64,11 +64,10 @@ func (u MemoryUse) step(stands, lowest float64) float64 {
 	return max(next, lowest)
 }
 
-// kills reports whether lowering the knob can kill or livelock what runs under
-// it: memory.high throttles without end where nothing can be reclaimed. v2's
-// memory.swap only stops further swapping.
+// kills reports whether lowering the knob can kill what runs under it. v2's memory.swap only stops
+// further swapping.
 func kills(k runtime.Knob, c runtime.Container) bool {
-	return k == runtime.KnobMemoryLimit || k == runtime.KnobMemoryHigh || k == runtime.KnobMemorySwap && jointSwap(c)
+	return k == runtime.KnobMemoryLimit || k == runtime.KnobMemorySwap && jointSwap(c)
 }
 
 // jointSwap reports whether memory.swap counts memory and swap together (v1).

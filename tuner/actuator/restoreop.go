@@ -247,7 +247,7 @@ func (a *Actuator) sendBack(ctx context.Context, w *restoreOp) error {
 		return err
 	}
 	var errs []error
-	for _, family := range []string{"cpu", "cpuset", "memory", "io"} {
+	for _, family := range []string{"cpu", "cpuset", "memory"} {
 		for _, theirs := range []bool{false, true} {
 			if len(w.set) == 0 {
 				break

@@ -51,7 +51,7 @@ func (n node) memoryAllow(c state.Container) (a Advice, ok bool) {
 	if !n.sure(c) || v.Cause != policies.CauseCache && v.Cause != policies.CauseReclaim || c.Enrolment.Allows(runtime.KnobMemoryLimit) || !m.Read || !(n.s.Node.MemoryFree > 0) {
 		return a, false
 	}
-	families := append(slices.DeleteFunc(slices.Clone(c.Enrolment.Knobs), func(f string) bool { return !slices.Contains([]string{"cpu", "cpuset", "io", "gpu"}, f) }), "memory")
+	families := append(slices.DeleteFunc(slices.Clone(c.Enrolment.Knobs), func(f string) bool { return !slices.Contains([]string{"cpu", "cpuset", "gpu"}, f) }), "memory")
 	lost := m.Evicted(v, c.Breakdown)
 	others, also := strings.Join(families[:len(families)-1], ","), ""
 	if others != "" && c.Enrolment.Mode != policies.ModeTune {

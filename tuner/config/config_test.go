@@ -223,7 +223,7 @@ func TestProblemsNamePlaceKeyAndWhatIsAllowed(t *testing.T) {
 		"not yaml":          {"mode: [tune\n", []string{`trimtab.yaml: line`}},
 		"two documents":     {"maxTuned: 1\n---\nmaxTuned: 2\n", []string{`more than one document`}},
 		"a list for a text": {"policy: [knee]\n", []string{`trimtab.yaml:1: policy: a list is not a text`}},
-		"knob family":       {"knobs: [cpu, disk]\n", []string{`trimtab.yaml:1: knobs: "cpu, disk": no such knob: disk; allowed are cpu, cpuset, memory, io, gpu`}},
+		"knob family":       {"knobs: [cpu, disk]\n", []string{`trimtab.yaml:1: knobs: "cpu, disk": no such knob: disk; allowed are cpu, cpuset, memory, gpu`}},
 		"no engine":         {"docker: {enabled: false}\n", []string{"docker.enabled: is false, and so is containerd.enabled"}},
 		"containerd":        {"containerd: {enabled: true, address: run/c.sock, namespaces: [moby, a..b, default]}\n", []string{`containerd.address: "run/c.sock" is not an absolute path`, `containerd.namespaces[1]: "moby" is Docker's`, `containerd.namespaces[2]: "a..b" is not a namespace`}},
 		"tcp docker":        {"docker: {host: tcp://1.2.3.4:2375}\n", []string{`docker.host: "tcp://1.2.3.4:2375" is not a Unix socket`}},
@@ -353,13 +353,13 @@ func TestContainerdAlone(t *testing.T) {
 
 func TestRulesCarryEverything(t *testing.T) {
 	c := Default()
-	c.Match = []Rule{{Image: "i", Name: "n", Compose: "c", Label: map[string]string{"k": "v"}, Mode: "tune", Knobs: []string{"io"},
+	c.Match = []Rule{{Image: "i", Name: "n", Compose: "c", Label: map[string]string{"k": "v"}, Mode: "tune", Knobs: []string{"gpu"},
 		Team: "t", Job: "j", Class: "best-effort", Importance: 3, Loans: "off", CPU: Range[float64]{1, 2}, Memory: Range[Bytes]{3, 4},
-		Allow: Allow{Modes: []policies.Mode{"tune"}, Knobs: []string{"io"}, CPU: Range[float64]{5, 6}, Memory: Range[Bytes]{7, 8}, Importance: Range[int]{1, 9}, Loans: "proven"}}}
+		Allow: Allow{Modes: []policies.Mode{"tune"}, Knobs: []string{"gpu"}, CPU: Range[float64]{5, 6}, Memory: Range[Bytes]{7, 8}, Importance: Range[int]{1, 9}, Loans: "proven"}}}
 	want := enrolment.Rules{Mode: "tune", Observe: "gpu", Knobs: []string{"cpu"}, Loans: "free", Match: []enrolment.Rule{{Image: "i", Name: "n", Compose: "c",
-		Label: map[string]string{"k": "v"}, Mode: "tune", Knobs: []string{"io"}, Team: "t", Job: "j", Class: "best-effort", Importance: 3, Loans: "off",
+		Label: map[string]string{"k": "v"}, Mode: "tune", Knobs: []string{"gpu"}, Team: "t", Job: "j", Class: "best-effort", Importance: 3, Loans: "off",
 		CPU: policies.Range{Min: 1, Max: 2}, Memory: policies.Range{Min: 3, Max: 4},
-		Allow: enrolment.Allow{Modes: []policies.Mode{"tune"}, Knobs: []string{"io"}, CPU: policies.Range{Min: 5, Max: 6},
+		Allow: enrolment.Allow{Modes: []policies.Mode{"tune"}, Knobs: []string{"gpu"}, CPU: policies.Range{Min: 5, Max: 6},
 			Memory: policies.Range{Min: 7, Max: 8}, Importance: policies.Range{Min: 1, Max: 9}, Loans: "proven"}}}}
 	if diff := cmp.Diff(want, c.Rules()); diff != "" {
 		t.Error(diff)

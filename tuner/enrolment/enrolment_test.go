@@ -80,7 +80,7 @@ func TestMode(t *testing.T) {
 }
 
 func TestWhoNamedTheKnobs(t *testing.T) {
-	rule := Rule{Name: "train", Knobs: []string{"io"}}
+	rule := Rule{Name: "train", Knobs: []string{"gpu"}}
 	for want, tt := range map[string]struct {
 		labels []string
 		rules  Rules
@@ -107,7 +107,7 @@ func TestValues(t *testing.T) {
 	rule := Rule{Name: "train", Knobs: []string{"cpu", "memory"}, Team: "rules", Job: "r", Class: "best-effort", Importance: 7,
 		CPU: policies.Range{Min: 1, Max: 4}, Memory: policies.Range{Max: 8 << 30}}
 	clamping := rule
-	clamping.Allow = Allow{Knobs: []string{"cpu", "io"}, CPU: policies.Range{Min: 0.5, Max: 3}, Memory: policies.Range{Max: 2 << 30},
+	clamping.Allow = Allow{Knobs: []string{"cpu", "gpu"}, CPU: policies.Range{Min: 0.5, Max: 3}, Memory: policies.Range{Max: 2 << 30},
 		Importance: policies.Range{Max: 6}}
 	host := Host{CPUs: 8, ReserveCPUs: 0.8}
 	base := policies.Enrolment{Mode: "observe", EnrolledBy: "default", WhyNot: "no label", Knobs: []string{"cpu"}, Importance: 5, Loans: policies.LoansFree}
@@ -123,10 +123,10 @@ func TestValues(t *testing.T) {
 			e.Knobs, e.Team, e.Job, e.BestEffort, e.Importance = []string{"cpu", "memory"}, "rules", "r", true, 7
 			e.CPU, e.Memory = rule.CPU, rule.Memory
 		})},
-		"labels over the rule": {container("trimtab.knobs=io, cpu", "trimtab.team=labels", "trimtab.job=l/1", "trimtab.class=guaranteed",
+		"labels over the rule": {container("trimtab.knobs=gpu, cpu", "trimtab.team=labels", "trimtab.job=l/1", "trimtab.class=guaranteed",
 			"trimtab.importance=2", "trimtab.cpu.min=0.5", "trimtab.cpu.max=6", "trimtab.memory.min=1g"), tuneHost(rule), nil,
 			with(func(e *policies.Enrolment) {
-				e.Knobs, e.Team, e.Job, e.Importance = []string{"cpu", "io"}, "labels", "l/1", 2
+				e.Knobs, e.Team, e.Job, e.Importance = []string{"cpu", "gpu"}, "labels", "l/1", 2
 				e.CPU, e.Memory = policies.Range{Min: 0.5, Max: 6}, policies.Range{Min: 1 << 30, Max: 8 << 30}
 			})},
 		"clamped by the rule": {container("trimtab.knobs=cpu,memory", "trimtab.importance=9", "trimtab.cpu.min=0.1", "trimtab.cpu.max=6",
@@ -134,7 +134,7 @@ func TestValues(t *testing.T) {
 			e.Team, e.Job, e.BestEffort, e.Importance = "rules", "r", true, 6
 			e.CPU, e.Memory = policies.Range{Min: 0.5, Max: 3}, policies.Range{Max: 2 << 30}
 			e.Problems = []string{
-				"knob memory left out: config rule 1 allows [cpu io]",
+				"knob memory left out: config rule 1 allows [cpu gpu]",
 				"cpu.min 0.1 raised to 0.5: config rule 1 allows no less",
 				"cpu.max 6 clamped to 3: config rule 1 allows no more",
 				"memory.max 4GiB clamped to 2GiB: config rule 1 allows no more",
@@ -171,11 +171,12 @@ func TestValues(t *testing.T) {
 				"label trimtab.cpus=3: unknown label; known are " + strings.Join(LabelNames(), ", "),
 				"label trimtab.importance=high: allowed are whole numbers from 1 to 10",
 				"label trimtab.job=" + strings.Repeat("j", 48) + "…: allowed are 1 to 63 letters, digits and any of . _ / -",
-				"label trimtab.knobs=cpu,disk: no such knob: disk; allowed are cpu, cpuset, memory, io, gpu",
+				"label trimtab.knobs=cpu,disk: no such knob: disk; allowed are cpu, cpuset, memory, gpu",
 				"label trimtab.memory.max=1e9: allowed are amounts of memory above 0, such as 512MiB or 8GiB",
 				`label trimtab.team="a b": allowed are 1 to 63 letters, digits and any of . _ / -`,
 			}
 		})},
+		"a family of the version before": {container("trimtab.knobs=cpu,io"), tuneHost(), nil, base},
 		"inverted bounds": {container("trimtab.cpu.min=3", "trimtab.cpu.max=2"), tuneHost(), nil, with(func(e *policies.Enrolment) {
 			e.Problems = []string{"label trimtab.cpu.min is above trimtab.cpu.max: both ignored"}
 		})},

@@ -215,14 +215,19 @@ func CheckFamilies(families []string) error {
 	return err
 }
 
+// formerFamily named I/O weights until the version before. No policy moved them. It is taken for one
+// release, and names nothing.
+const formerFamily = "io"
+
 // knownFamilies keeps what is known of a list.
 func knownFamilies(words []string) (known []string, err error) {
 	var bad []string
 	for _, word := range words {
 		word = strings.TrimSpace(word)
-		if slices.Contains(runtime.Families(), word) {
+		switch {
+		case slices.Contains(runtime.Families(), word):
 			known = append(known, word)
-		} else {
+		case word != formerFamily:
 			bad = append(bad, shown(word))
 		}
 	}

@@ -29,7 +29,7 @@ var update = flag.Bool("update", false, "rewrite golden files")
 func busy() *state.Snapshot {
 	quota, memory := runtime.QuotaFromCPUs(1.5, 100_000), runtime.IntValue(2<<30)
 	now := runtime.Values{runtime.KnobCPUQuota: quota, runtime.KnobCPUWeight: "1024", runtime.KnobMemoryLimit: memory,
-		runtime.KnobCpuset: "0-3,8", runtime.KnobMemorySwap: "max", runtime.KnobCPUBurst: "50000"}
+		runtime.KnobCpuset: "0-3,8", runtime.KnobMemorySwap: "max"}
 	original := now.Clone()
 	original[runtime.KnobCPUQuota] = runtime.QuotaFromCPUs(0.4, 100_000)
 	c := state.Container{
@@ -278,8 +278,6 @@ func TestLimit(t *testing.T) {
 		{runtime.KnobCpuset, "0-3,8", nLimitCPUs, 5, true},
 		{runtime.KnobCpuset, "", nLimitCPUs, 0, false},
 		{runtime.KnobMemoryLimit, "1073741824", nLimitBytes, 1 << 30, true},
-		{runtime.KnobMemoryHigh, "max", nLimitBytes, 0, false},
-		{runtime.KnobCPUBurst, "50000", nBurst, 0.05, true},
 		{runtime.KnobCPUWeight, "1024", nWeight, 1024, true},
 		{"gpu", "1", "", 0, false},
 	}

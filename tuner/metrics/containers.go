@@ -121,11 +121,9 @@ func limit(k runtime.Knob, v runtime.Value) (metric string, value float64, ok bo
 	}
 	n, ok := v.Int()
 	switch k {
-	case runtime.KnobCPUBurst:
-		return nBurst, float64(n) / 1e6, ok
-	case runtime.KnobMemoryLimit, runtime.KnobMemorySwap, runtime.KnobMemoryHigh, runtime.KnobMemoryLow:
+	case runtime.KnobMemoryLimit, runtime.KnobMemorySwap:
 		return nLimitBytes, float64(n), ok
-	case runtime.KnobCPUWeight, runtime.KnobIOWeight:
+	case runtime.KnobCPUWeight:
 		return nWeight, float64(n), ok
 	}
 	return "", 0, false

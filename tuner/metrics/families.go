@@ -25,7 +25,6 @@ type Family struct {
 const (
 	nLimitCPUs  = "trimtab_container_limit_cpus"
 	nLimitBytes = "trimtab_container_limit_bytes"
-	nBurst      = "trimtab_container_burst_seconds"
 	nWeight     = "trimtab_container_weight"
 )
 
@@ -93,10 +92,8 @@ func limitFamilies() []Family {
 		{Name: "trimtab_container_original_limit_cpus", Kind: Gauge, Labels: knob, Help: "CPUs that the knob granted before the first change. Absent where there was no limit."},
 		{Name: nLimitBytes, Kind: Gauge, Labels: knob, Help: "Bytes that the knob allows now (memory.*). Absent where there is no limit."},
 		{Name: "trimtab_container_original_limit_bytes", Kind: Gauge, Labels: knob, Help: "Bytes that the knob allowed before the first change. Absent where there was no limit."},
-		{Name: nWeight, Kind: Gauge, Labels: knob, Help: "Weight that stands now in the host's own scale (cpu.weight, io.weight). Compare ratios."},
+		{Name: nWeight, Kind: Gauge, Labels: knob, Help: "Weight that stands now in the host's own scale (cpu.weight). Compare ratios."},
 		{Name: "trimtab_container_original_weight", Kind: Gauge, Labels: knob, Help: "Weight before the first change, in the host's own scale."},
-		{Name: nBurst, Kind: Gauge, Labels: knob, Help: "CPU time that may be saved up beyond the quota now (cpu.burst)."},
-		{Name: "trimtab_container_original_burst_seconds", Kind: Gauge, Labels: knob, Help: "CPU time that could be saved up before the first change (cpu.burst)."},
 		{Name: "trimtab_container_knob_changed", Kind: Gauge, Labels: knob, Help: "Always 1. A knob that stands at trimtab's value."},
 		{Name: "trimtab_container_knob_yielded", Kind: Gauge, Labels: knob, Help: "Always 1. A knob that somebody else wrote and that trimtab leaves alone."},
 	}

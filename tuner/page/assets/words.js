@@ -49,7 +49,7 @@ export function quota(value) {
   return q > 0 && p > 0 ? q / p : undefined;
 }
 
-const knobWords = { "cpu.quota": "CPU", "cpu.weight": "CPU weight", "cpu.burst": "CPU burst", "memory.limit": "memory", gpu: "GPU visibility" };
+const knobWords = { "cpu.quota": "CPU", "cpu.weight": "CPU weight", "memory.limit": "memory", gpu: "GPU visibility" };
 
 export const knob = (k) => knobWords[k] ?? k;
 
@@ -142,7 +142,7 @@ export function expected(t) {
 // cpuColumn is the quota, or the first knob that trimtab changed.
 export function cpuColumn(c) {
   const now = c.now ?? {}, original = c.original ?? {};
-  for (const k of ["cpu.quota", "cpu.weight", "cpuset", "memory.limit", "memory.high", "memory.low"]) {
+  for (const k of ["cpu.quota", "cpu.weight", "cpuset", "memory.limit"]) {
     if (!c.changed?.includes(k) || !now[k] || !original[k]) continue;
     const text = `${value(k, now[k])} ← ${value(k, original[k])}`;
     if (k === "cpu.quota") return text + (c.loan ? " lent" : "");

@@ -54,7 +54,7 @@ func gpus(held []string) string {
 
 // cpuColumn shows the first of CPU and memory knobs that trimtab changed, or else the quota.
 func cpuColumn(c state.Container) string {
-	for _, k := range []runtime.Knob{runtime.KnobCPUQuota, runtime.KnobCPUWeight, runtime.KnobCpuset, runtime.KnobMemoryLimit, runtime.KnobMemoryHigh, runtime.KnobMemoryLow} {
+	for _, k := range []runtime.Knob{runtime.KnobCPUQuota, runtime.KnobCPUWeight, runtime.KnobCpuset, runtime.KnobMemoryLimit} {
 		now, original := c.Now[k], c.Original[k]
 		if !slices.Contains(c.Changed, k) || now == "" || original == "" {
 			continue
@@ -67,7 +67,7 @@ func cpuColumn(c state.Container) string {
 		case k == runtime.KnobCPUWeight || k == runtime.KnobCpuset:
 			return strings.TrimPrefix(knob(k), "CPU ") + " " + text
 		}
-		return strings.TrimPrefix(knob(k), "memory.") + " " + short(now) + "←" + short(original)
+		return knob(k) + " " + short(now) + "←" + short(original)
 	}
 	if quota, ok := c.Now[runtime.KnobCPUQuota]; ok {
 		return value(runtime.KnobCPUQuota, quota)

@@ -155,7 +155,7 @@ func value(k runtime.Knob, v runtime.Value) string {
 		if strings.HasPrefix(string(v), "max") {
 			return "no limit"
 		}
-	case runtime.KnobMemoryLimit, runtime.KnobMemorySwap, runtime.KnobMemoryHigh, runtime.KnobMemoryLow:
+	case runtime.KnobMemoryLimit, runtime.KnobMemorySwap:
 		if v == runtime.ValueMax {
 			return "no limit"
 		}
@@ -164,10 +164,6 @@ func value(k runtime.Knob, v runtime.Value) string {
 		}
 	case runtime.KnobGPU:
 		return Clean(v.GPUs())
-	case runtime.KnobCPUBurst:
-		if n, ok := v.Int(); ok {
-			return strconv.FormatInt(n/1000, 10) + "ms"
-		}
 	}
 	if v == "" {
 		return "?"
@@ -178,9 +174,8 @@ func value(k runtime.Knob, v runtime.Value) string {
 // knob names a knob in plain words.
 func knob(k runtime.Knob) string {
 	words := map[runtime.Knob]string{
-		runtime.KnobCPUWeight: "CPU weight", runtime.KnobCPUQuota: "CPU", runtime.KnobCPUBurst: "CPU burst",
+		runtime.KnobCPUWeight: "CPU weight", runtime.KnobCPUQuota: "CPU",
 		runtime.KnobCpuset: "CPU set", runtime.KnobMemoryLimit: "memory", runtime.KnobMemorySwap: "memory and swap",
-		runtime.KnobMemoryHigh: "memory.high", runtime.KnobMemoryLow: "memory.low", runtime.KnobIOWeight: "I/O weight",
 		runtime.KnobGPU: "GPUs",
 	}
 	if w, ok := words[k]; ok {
