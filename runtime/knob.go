@@ -1,6 +1,7 @@
 package runtime
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"math"
@@ -207,15 +208,18 @@ type Values map[Knob]Value
 // Clone returns an independent copy.
 func (v Values) Clone() Values { return maps.Clone(v) }
 
-// Sorted returns the knobs present, in the order of application.
+// Sorted returns the knobs present, in the order of application. Those of another version come last: what
+// it left on record is told of, and not forgotten.
 func (v Values) Sorted() []Knob {
-	var out []Knob
-	for _, k := range append(Knobs(), KnobGPU) {
-		if _, ok := v[k]; ok {
-			out = append(out, k)
+	order := append(Knobs(), KnobGPU)
+	return slices.SortedFunc(maps.Keys(v), func(a, b Knob) int {
+		if i, j := slices.Index(order, a), slices.Index(order, b); i >= 0 && j >= 0 {
+			return i - j
+		} else if i >= 0 || j >= 0 {
+			return cmp.Compare(j, i)
 		}
-	}
-	return out
+		return cmp.Compare(a, b)
+	})
 }
 
 // GPUs shows a KnobGPU value to people: the begin of each UUID, which tells them apart.

@@ -96,6 +96,10 @@ func TestKnobs(t *testing.T) {
 	if diff := cmp.Diff(Knobs(), all.Sorted()); diff != "" {
 		t.Errorf("Sorted (-want +got):\n%s", diff)
 	}
+	all["cpu.burst"], all["aa"], all[KnobGPU] = "1", "1", "1"
+	if got := all.Sorted(); !slices.Equal(got, append(Knobs(), KnobGPU, "aa", "cpu.burst")) {
+		t.Errorf("with knobs of another version: %v", got)
+	}
 	copied := all.Clone()
 	copied[KnobCPUWeight] = "2"
 	if all[KnobCPUWeight] != "1" {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/trimtab/trimtab/runtime"
 	"github.com/trimtab/trimtab/tuner/actuator"
+	"github.com/trimtab/trimtab/tuner/originals"
 )
 
 // TestNotListedIsNotEnded: a listing that misses a running container must not
@@ -74,5 +75,32 @@ func TestAnotherBootNeedsNoRead(t *testing.T) {
 	_, err := b.actuator().Recover(t.Context(), actuator.Recovery{Running: []runtime.Container{other}, Synced: []string{"fake"}})
 	if err != nil || b.files() != 0 {
 		t.Errorf("%v, %d files", err, b.files())
+	}
+}
+
+// TestKnobOfAnotherVersionIsTold: what this version cannot set stays on record, and what it can goes back.
+func TestKnobOfAnotherVersionIsTold(t *testing.T) {
+	b := newBench(t)
+	c := b.start(container("a"), owner())
+	if r := b.actuator().Apply(t.Context(), order(item(c, tune("cpu"), quotaUp()))); !r.Applied {
+		t.Fatalf("%+v", r)
+	}
+	f, _, err := b.store.Load(c.ID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.Knobs["cpu.burst"] = originals.Knob{Original: "20000", Written: "50000"}
+	if err := b.store.Save(f); err != nil {
+		t.Fatal(err)
+	}
+	r := b.actuator().Restore(t.Context(), c, "the test's end")
+	if got := b.stands(c)[runtime.KnobCPUQuota]; got != owner()[runtime.KnobCPUQuota] {
+		t.Errorf("the quota is %s", got)
+	}
+	if r.Outcome == actuator.Restored || len(r.Knobs) != 2 || r.Knobs[1].Knob != "cpu.burst" || r.Knobs[1].Outcome != actuator.Failed {
+		t.Errorf("%+v", r)
+	}
+	if f, _, err = b.store.Load(c.ID); err != nil || len(f.Knobs) != 1 || f.Knobs["cpu.burst"].Original != "20000" {
+		t.Errorf("on record: %+v, %v", f.Knobs, err)
 	}
 }
