@@ -12,12 +12,14 @@ import (
 
 // What answers may cost together: less than a third of the daemon's own budget of 0.02 CPUs
 // (overhead.cpu), so that no viewer makes it read its containers less often. What is unpaid is
-// ahead of that: a page's first answers come at once. A report alone takes more than the budget of
-// ten seconds: the agent leaves reports out of what decides how often it reads.
+// ahead of that: a page's first answers come at once, also where its list is dear. It is less than what
+// makes the daemon read its containers less often: 0.6 s of ten. A report alone takes more than that:
+// the agent leaves reports out of what decides it.
 const (
 	snapshotFactor = 250                    // 0.4 % of a CPU for answers from the snapshot
 	diskFactor     = 1000                   // 0.1 % for records of the history, and as much for reports
-	maxUnpaid      = 100 * time.Millisecond // of CPU
+	maxUnpaid      = 400 * time.Millisecond // of CPU
+	anewUnpaid     = 100 * time.Millisecond // of it, for what was answered already
 	reportUnpaid   = 3 * time.Second        // a report of each of reportTimes, of 1,000 containers
 	patience       = 20 * time.Second       // below httpd's time for a whole answer
 )
@@ -41,7 +43,7 @@ type rateLimiter struct {
 }
 
 func newLimiter(factor time.Duration) *rateLimiter {
-	return &rateLimiter{slot: make(chan struct{}, 1), factor: factor, unpaid: maxUnpaid, unpaidAnew: maxUnpaid, most: maxAge, clock: threadCPU}
+	return &rateLimiter{slot: make(chan struct{}, 1), factor: factor, unpaid: maxUnpaid, unpaidAnew: anewUnpaid, most: maxStale, clock: threadCPU}
 }
 
 // newReportLimiter is that of reports: they are dear, and what they are made from is stored once a

@@ -233,7 +233,7 @@ func TestViewersShareAnswers(t *testing.T) {
 }
 
 // Whatever is asked, all answers together cost at most a share of a CPU beside the first ones,
-// and who waits gets one in the end. Each costs 20 ms here; so five come at once, then one each 5 s.
+// and who waits gets one in the end. Each costs 20 ms here; so twenty come at once, then one each 5 s.
 func TestCostIsBounded(t *testing.T) {
 	for name, question := range map[string]func(i int) string{
 		"one":   func(int) string { return "/v1/containers" },

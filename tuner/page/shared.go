@@ -21,7 +21,8 @@ import (
 const (
 	maxAnswers  = 64               // that are kept
 	maxKept     = 16 << 20         // bytes of them, compressed
-	maxAge      = 10 * time.Second // of an answer that serves, but for reports
+	maxStale    = time.Minute      // an answer serves while nothing newer may be made, but for reports
+	maxAge      = 10 * time.Second // the same of one that failed
 	maxRecords  = 2000             // of history at once
 	someRecords = 500              // unless the viewer says
 )

@@ -42,8 +42,8 @@ export function open(root) {
   }
 
   return async (status) => {
+    status ??= await get("/v1/status"); // first: it waits for no list
     const answer = await get("/v1/containers");
-    status ??= await get("/v1/status");
     swap(glance, atAGlance(status));
     swap(news, section("What needs a look", wrong(status, answer.containers)));
     if (answer.containers === all) return;
