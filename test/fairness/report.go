@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/trimtab/trimtab/test/stats"
+	"github.com/trimtab/trimtab/test/workload"
 )
 
 // report prints a case, and returns how many runs missed.
@@ -33,6 +34,9 @@ func report(c fairCase, all []result) (missed int) {
 		cut = fmt.Sprintf("%.1f s", back)
 	}
 	held := fmt.Sprintf("%d of %d", len(all)-missed, len(all))
+	if loud := disturbed(all); loud > 0 {
+		held += fmt.Sprintf(", disturbed %d", loud)
+	}
 	if c.by == byWork && len(all) == 1 {
 		held = "-"
 	}
@@ -41,6 +45,15 @@ func report(c fairCase, all []result) (missed int) {
 		fmt.Printf("%-18s its mean over each run is %.3f of what it was without a loan (%s)\n", "", stats.Mean(means(all)), interval)
 	}
 	return missed
+}
+
+func disturbed(all []result) (n int) {
+	for _, r := range all {
+		if r.taken > workload.MaxTaken {
+			n++
+		}
+	}
+	return n
 }
 
 func means(all []result) (out []float64) {

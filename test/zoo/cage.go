@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/trimtab/trimtab/policies"
-	"github.com/trimtab/trimtab/probes/host"
 	"github.com/trimtab/trimtab/test/daemontest"
 	"github.com/trimtab/trimtab/test/stats"
 	"github.com/trimtab/trimtab/test/workload"
@@ -47,32 +46,23 @@ func (c *cage) rate(ctx context.Context, settle, measure float64) (float64, erro
 	return rate, errors.Join(err, errTaken)
 }
 
-// others begins to look at what the program and trimtab have not used; the answer is that share
-// of the host's CPU time since, with what the hypervisor took.
+// others begins to look at what the program and trimtab have not used; see workload.Others.
 func (c *cage) others() (taken func() (float64, error), err error) {
-	h := host.New("/proc")
-	read := func() (total, others float64, err error) {
-		now, errHost := h.Read()
+	return workload.Others(func() (time.Duration, error) {
 		own, errOwn := c.state()
 		daemon, errDaemon := workload.ProcessCPU(c.daemon.PID())
-		total = float64(now.BusyNs + now.IdleNs + now.IOWaitNs + now.StealNs)
-		return total, float64(now.BusyNs+now.StealNs) - float64(own.Used+daemon), errors.Join(errHost, errOwn, errDaemon)
-	}
-	total, others, err := read()
-	return func() (float64, error) {
-		totalNow, othersNow, err := read()
-		return (othersNow - others) / max(totalNow-total, 1), err
-	}, err
+		return own.Used + daemon, errors.Join(errOwn, errDaemon)
+	})
 }
 
 // undisturbed makes a run again while others took too much of it.
 func (c *cage) undisturbed(ctx context.Context, run func() error) error {
 	for void := 0; ; void++ {
 		c.taken = 0
-		if err := run(); err != nil || c.taken <= maxTaken || ctx.Err() != nil {
+		if err := run(); err != nil || c.taken <= workload.MaxTaken || ctx.Err() != nil {
 			return err
 		}
-		if void == maxVoid {
+		if void == workload.MaxVoid {
 			c.loud++
 			return nil
 		}

@@ -105,10 +105,6 @@ const (
 const (
 	goalShare  = 0.95
 	goalSlower = 0.99
-	// maxTaken is the share of the host's CPU time that others may take from a program while it is
-	// measured: a run in which they took more says nothing of it, and is made again, maxVoid times.
-	maxTaken = 0.05
-	maxVoid  = 3
 )
 
 type options struct {
