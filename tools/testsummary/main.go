@@ -1,7 +1,7 @@
 // Command testsummary reads `go test -json` on standard input and tells what
 // ran: one line for each package as it ends (with -each for each test too, with what
 // it logged), failures whole with their output,
-// skipped tests grouped by what they needed, and as the very last line
+// skipped tests grouped by what they needed, the ten slowest, and as the very last line
 // "N passed, N failed, N skipped". A test that failed, ran again and passed counts as
 // passed, and is named with what it said at first. It exits 1 if anything failed, a package
 // did not build, the stream was cut short, or nothing ran.

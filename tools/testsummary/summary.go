@@ -2,6 +2,7 @@ package main
 
 import (
 	"bufio"
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -62,7 +63,17 @@ type summary struct {
 	bad      map[string]bool   // packages whose latest run failed
 	broke    map[string]bool   // packages that failed by themselves once: no test that runs again mends that
 	problems []string
+	slow     []timing // tests of a second or more, without their subtests
 }
+
+// timing is how long a test took, seconds.
+type timing struct {
+	key     testKey
+	seconds float64
+}
+
+// slowest is how many of them the end of the summary names: where the time of a run goes.
+const slowest = 10
 
 func newSummary(out io.Writer) *summary {
 	return &summary{
@@ -138,6 +149,9 @@ func (s *summary) testEnded(key testKey, e event) {
 		s.output[key] = append(s.output[key], "failed, and was skipped when run again\n")
 	}
 	s.results[key.pkg][key.test] = e.Action
+	if e.Elapsed >= 1 && !strings.Contains(key.test, "/") {
+		s.slow = append(s.slow, timing{key, e.Elapsed})
+	}
 	if e.Action == "skip" {
 		s.skips = append(s.skips, skip{key, reason(s.output[key])})
 	}
@@ -287,6 +301,10 @@ func (s *summary) finish() bool {
 		s.broken("no test ran")
 	}
 	s.showSkips()
+	slices.SortStableFunc(s.slow, func(a, b timing) int { return cmp.Compare(b.seconds, a.seconds) })
+	for _, t := range s.slow[:min(slowest, len(s.slow))] {
+		fmt.Fprintf(s.out, "slow: %6.1f s  %s %s\n", t.seconds, short(t.key.pkg), t.key.test)
+	}
 	again := s.showFailures()
 	for _, p := range s.problems {
 		fmt.Fprintf(s.out, "PROBLEM: %s\n", p)

@@ -153,6 +153,17 @@ func TestOutputOfPassedTestsIsNotShown(t *testing.T) {
 	}
 }
 
+// TestTheSlowestAreNamed: where the time of a run goes, longest first, without subtests.
+func TestTheSlowestAreNamed(t *testing.T) {
+	took := func(test string, seconds float64) event {
+		return event{Action: "pass", Package: pkg, Test: test, Elapsed: seconds}
+	}
+	out, _ := digest(t, stream(t, start(), run("A"), run("A/x"), took("A/x", 70), took("A", 71.25), run("B"), took("B", 0.9), run("C"), took("C", 120), end("pass", "")))
+	if want := "slow:  120.0 s  a/b C\nslow:   71.2 s  a/b A\n3 passed"; !strings.Contains(out, want) {
+		t.Errorf("want\n%s\nin\n%s", want, out)
+	}
+}
+
 func TestSkipsAreGroupedByNeed(t *testing.T) {
 	out, _ := digest(t, stream(t, start(),
 		run("A"), say("A", "    a_test.go:3: starting\n"), say("A", "    a_test.go:4: needs Docker: no socket\n"), end("skip", "A"),
