@@ -23,6 +23,7 @@ import (
 	"github.com/trimtab/trimtab/probes/network"
 	"github.com/trimtab/trimtab/probes/nvml"
 	"github.com/trimtab/trimtab/probes/process"
+	"github.com/trimtab/trimtab/probes/procfs"
 	"github.com/trimtab/trimtab/probes/rate"
 	"github.com/trimtab/trimtab/probes/ticks"
 	"github.com/trimtab/trimtab/probes/uprobe"
@@ -51,11 +52,13 @@ func (p *components) openProbes() {
 	p.openUprobes()
 	p.network = network.New(network.Options{TasksByV1CPU: mode == runtime.CgroupV1})
 	p.with(p.network, p.network.Missing())
+	owners := procfs.NewOwners("/proc")
 	counts := rate.New(rate.Options{
 		Logs: p.engines.Logs, Dir: filepath.Join(filepath.Dir(p.cfg.API.Socket), "rate"), Logger: p.log,
+		Owner: owners.Key, TasksByV1CPU: mode == runtime.CgroupV1,
 	})
 	p.with(counts, counts.Missing())
-	p.devices = newDevices(p.log)
+	p.devices = newDevices(owners, p.log)
 	p.probes = append(p.probes, agent.Probe{Probe: p.devices, All: true})
 }
 
@@ -116,16 +119,15 @@ func (p *components) readHost() func() (probes.Host, error) {
 	}
 }
 
-// devices tells NVML's readings whose process is whose, and the agent how NVML fares.
+// devices tells NVML's readings, and who sends datagrams, whose process is whose, and the agent how NVML fares.
 type devices struct {
 	reader  *nvml.Reader
-	owners  *nvml.Owners
+	owners  *procfs.Owners
 	targets map[string]probes.Target
 	unsure  bool // of some container, or not asked about it yet
 }
 
-func newDevices(log *slog.Logger) *devices {
-	owners := nvml.NewOwners("/proc")
+func newDevices(owners *procfs.Owners, log *slog.Logger) *devices {
 	return &devices{reader: nvml.New(nvml.Options{Owner: owners.Key, Logger: log}), owners: owners, targets: map[string]probes.Target{}}
 }
 

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/trimtab/trimtab/probes"
+	"github.com/trimtab/trimtab/probes/procfs"
 	"github.com/trimtab/trimtab/test/vgpu"
 	"github.com/trimtab/trimtab/test/vgpu/vgputest"
 	trainers "github.com/trimtab/trimtab/test/workloads/gpu"
@@ -39,8 +40,8 @@ func TestContainerHoldsDevice(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	owners := NewOwners("/proc")
-	if err := owners.Set([]probes.Target{{Key: id, InitPID: pid, Unified: unifiedOf(t, pid), Dir: v1dir("/docker/" + id)}}); err != nil {
+	owners := procfs.NewOwners("/proc")
+	if err := owners.Set([]probes.Target{{Key: id, InitPID: pid, Unified: unifiedOf(t, pid), Dir: func(controller string) string { return "/sys/fs/cgroup/" + controller + "/docker/" + id }}}); err != nil {
 		t.Fatal(err)
 	}
 	r := readerOn(t, n, Options{Owner: owners.Key})

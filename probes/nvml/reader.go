@@ -26,7 +26,7 @@ type Options struct {
 	LookAgain    time.Duration // after no library, no driver, no device, or a device lost; default 1 min
 	StaleAfter   time.Duration // a reading older than this is a device lost; default 5 s
 	// Owner maps a host PID to runtime.Container.Key, "" for a process of the host; nil: nobody is known.
-	// It is called by Read, in its caller's goroutine. [Owners] is one.
+	// It is called by Read, in its caller's goroutine. [procfs.Owners] has one.
 	Owner    func(pid int32) string
 	ProcRoot string // default /proc
 	Logger   *slog.Logger

@@ -35,24 +35,24 @@ func Path(procRoot string, pid int32, name string) string {
 	return filepath.Join(procRoot, strconv.Itoa(int(pid)), name)
 }
 
-// Membership is one cgroup of a process: its path in the hierarchy of these controllers, with commas;
+// membership is one cgroup of a process: its path in the hierarchy of these controllers, with commas;
 // "" is v2's.
-type Membership struct{ Controllers, Path string }
+type membership struct{ controllers, path string }
 
 // maxCgroupBytes bounds /proc/PID/cgroup: 14 controllers of v1, paths of 4 KiB.
 const maxCgroupBytes = 64 << 10
 
-// Memberships reads a process's cgroups, the roots of hierarchies aside.
-func Memberships(procRoot string, pid int32) ([]Membership, error) {
+// memberships reads a process's cgroups, the roots of hierarchies aside.
+func memberships(procRoot string, pid int32) ([]membership, error) {
 	b, err := Read(Path(procRoot, pid, "cgroup"), maxCgroupBytes)
 	if err != nil {
 		return nil, fmt.Errorf("process %d: %w", pid, err)
 	}
-	var out []Membership
+	var out []membership
 	for line := range bytes.Lines(b) {
 		f := bytes.SplitN(bytes.TrimSuffix(line, []byte("\n")), []byte(":"), 3)
 		if len(f) == 3 && len(f[2]) > 1 && f[2][0] == '/' {
-			out = append(out, Membership{string(f[1]), filepath.Clean(string(f[2]))})
+			out = append(out, membership{string(f[1]), filepath.Clean(string(f[2]))})
 		}
 	}
 	return out, nil

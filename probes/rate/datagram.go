@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"maps"
 	"net"
 	"os"
 	"path/filepath"
@@ -17,6 +16,7 @@ import (
 	limit "golang.org/x/time/rate"
 
 	"github.com/trimtab/trimtab/probes"
+	"github.com/trimtab/trimtab/probes/procfs"
 )
 
 // SocketName is the socket's name in Options.Dir. Its directory is what
@@ -39,18 +39,15 @@ const (
 
 // listener receives datagrams in a goroutine and counts them by container and process.
 type listener struct {
-	conn     *net.UnixConn
-	path     string
-	procRoot string
-	root     string // where the hierarchy that names containers is mounted
-	v1       bool   // that is v1's cpu hierarchy
-	tell     func(key, problem string)
-	ended    chan struct{}
-	shares   *shares // nil: the kernel refused the filter
-	refusal  error   // why
+	conn    *net.UnixConn
+	path    string
+	owner   func(pid int32) string
+	tell    func(key, problem string)
+	ended   chan struct{}
+	shares  *shares // nil: the kernel refused the filter
+	refusal error   // why
 
 	mu      sync.Mutex
-	dirs    map[string]string // container by its cgroup's directory
 	senders map[string]*senders
 	dropped uint64 // malformed, or of no watched container
 
@@ -61,7 +58,7 @@ type listener struct {
 
 // sender is where a process was found to be.
 type sender struct {
-	key  string // "": no watched container's
+	key  string // "": no container's
 	till time.Time
 }
 
@@ -72,15 +69,11 @@ type senders struct {
 	floods bool
 }
 
-func listen(dir, procRoot string, tell func(key, problem string)) (*listener, error) {
-	if err := os.MkdirAll(dir, 0o755); err != nil {
+func listen(opts Options, tell func(key, problem string)) (*listener, error) {
+	if err := os.MkdirAll(opts.Dir, 0o755); err != nil {
 		return nil, err
 	}
-	root, v1, err := hierarchy(procRoot)
-	if err != nil {
-		return nil, err
-	}
-	path := filepath.Join(dir, SocketName)
+	path := filepath.Join(opts.Dir, SocketName)
 	// A daemon before left it. Remove takes a link as a link.
 	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, err
@@ -89,13 +82,12 @@ func listen(dir, procRoot string, tell func(key, problem string)) (*listener, er
 	if err != nil {
 		return nil, err
 	}
-	l := &listener{conn: conn, path: path, procRoot: procRoot, root: root, v1: v1, tell: tell, ended: make(chan struct{}),
-		dirs: map[string]string{}, senders: map[string]*senders{}, known: map[int32]sender{},
-		all: limit.NewLimiter(messagesPerS, maxBurst)}
-	if err := errors.Join(os.Chmod(dir, 0o755), open(conn, path)); err != nil {
+	l := &listener{conn: conn, path: path, owner: opts.Owner, tell: tell, ended: make(chan struct{}),
+		senders: map[string]*senders{}, known: map[int32]sender{}, all: limit.NewLimiter(messagesPerS, maxBurst)}
+	if err := errors.Join(os.Chmod(opts.Dir, 0o755), open(conn, path)); err != nil {
 		return nil, errors.Join(err, conn.Close())
 	}
-	l.shares, l.refusal = newShares(conn, v1, tell)
+	l.shares, l.refusal = newShares(conn, opts.TasksByV1CPU, tell)
 	go l.run()
 	return l, nil
 }
@@ -125,7 +117,7 @@ func open(conn *net.UnixConn, path string) error {
 	return errors.Join(err, passErr)
 }
 
-func (l *listener) watch(t probes.Target, dir string) {
+func (l *listener) watch(t probes.Target) {
 	if l.shares != nil {
 		if err := l.shares.watch(t); err != nil {
 			l.tell(t.Key, err.Error())
@@ -133,7 +125,6 @@ func (l *listener) watch(t probes.Target, dir string) {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.dirs[filepath.Clean(dir)] = t.Key
 	l.senders[t.Key] = &senders{byTGID: map[int32]*counter{}, budget: limit.NewLimiter(perContainerPerS, perContainerPerS)}
 }
 
@@ -144,7 +135,6 @@ func (l *listener) unwatch(key string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	delete(l.senders, key)
-	maps.DeleteFunc(l.dirs, func(_, k string) bool { return k == key })
 }
 
 // readings returns a container's counters by process, and forgets processes that ended.
@@ -158,7 +148,7 @@ func (l *listener) readings(key string) map[int32]counter {
 	out := make(map[int32]counter, len(s.byTGID))
 	for tgid, c := range s.byTGID {
 		out[tgid] = *c
-		if _, err := os.Lstat(filepath.Join(l.procRoot, strconv.Itoa(int(tgid)))); errors.Is(err, fs.ErrNotExist) {
+		if _, err := os.Lstat(procfs.Path("/proc", tgid, "")); errors.Is(err, fs.ErrNotExist) {
 			delete(s.byTGID, tgid)
 		}
 	}
@@ -235,7 +225,7 @@ func (l *listener) take(message, oob []byte) {
 		c = &counter{}
 		s.byTGID[pid] = c
 	}
-	if atNs := monotonicNs(); numbered {
+	if atNs := procfs.MonotonicNs(); numbered {
 		c.step(n, atNs)
 	} else {
 		c.tick(atNs)
@@ -260,6 +250,19 @@ func (l *listener) afford(key string, s *senders) bool {
 		l.tell(key, fmt.Sprintf("more than %d datagrams a second: the surplus is not counted", perContainerPerS))
 	}
 	return false
+}
+
+// containerOf finds the container that a process is in; "": none.
+func (l *listener) containerOf(pid int32, now time.Time) string {
+	if s, ok := l.known[pid]; ok && now.Before(s.till) {
+		return s.key
+	}
+	if len(l.known) >= maxKnown {
+		clear(l.known)
+	}
+	key := l.owner(pid)
+	l.known[pid] = sender{key: key, till: now.Add(senderGoodFor)}
+	return key
 }
 
 // senderOf is the process that the kernel names as a datagram's sender; 0: none.

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"fmt"
 	"io"
+	"maps"
 	"net"
 	"os"
 	"os/exec"
@@ -21,6 +22,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/trimtab/trimtab/probes"
+	"github.com/trimtab/trimtab/probes/procfs"
 )
 
 // senderEnv makes the test binary a process in a box that sends what it is told.
@@ -65,6 +67,24 @@ func sendWithFiles(path, message string) error {
 	return unix.Sendmsg(fd, []byte(message), unix.UnixRights(0, 1, 2), &unix.SockaddrUnix{Name: path}, 0)
 }
 
+// unifiedRoot is where the v2 tree is mounted.
+func unifiedRoot(t *testing.T) string {
+	t.Helper()
+	for _, root := range []string{"/sys/fs/cgroup/unified", "/sys/fs/cgroup"} {
+		if _, err := os.Stat(root + "/cgroup.procs"); err == nil {
+			return root
+		}
+	}
+	t.Skip("needs cgroup2")
+	return ""
+}
+
+// owners are told of each target that a test makes.
+var (
+	owners  = procfs.NewOwners("/proc")
+	targets = map[string]probes.Target{}
+)
+
 // box is a process in a cgroup of its own.
 type box struct {
 	t      *testing.T
@@ -76,11 +96,7 @@ type box struct {
 
 func newBox(t *testing.T, path string) *box {
 	t.Helper()
-	root, v1, err := hierarchy("/proc")
-	if err != nil || v1 {
-		t.Skipf("needs cgroup2: %v", err)
-	}
-	b := &box{t: t, cgroup: filepath.Join(root, fmt.Sprintf("trimtab-ratetest-%d-%d", os.Getpid(), time.Now().UnixNano()))}
+	b := &box{t: t, cgroup: filepath.Join(unifiedRoot(t), fmt.Sprintf("trimtab-ratetest-%d-%d", os.Getpid(), time.Now().UnixNano()))}
 	inner := filepath.Join(b.cgroup, "inner") // containers may nest cgroups
 	if err := os.MkdirAll(inner, 0o755); err != nil {
 		t.Skipf("needs a writable cgroup tree: %v", err)
@@ -145,15 +161,20 @@ func targetOf(t *testing.T, key string, pid int, dir string) probes.Target {
 	if err := unix.Stat(dir, &st); err != nil {
 		t.Fatal(err)
 	}
-	return probes.Target{Key: key, InitPID: pid, Unified: dir, CgroupID: st.Ino}
+	targets[key] = probes.Target{Key: key, InitPID: pid, Unified: dir, CgroupID: st.Ino}
+	t.Cleanup(func() { delete(targets, key) })
+	if err := owners.Set(slices.Collect(maps.Values(targets))); err != nil {
+		t.Fatal(err)
+	}
+	return targets[key]
 }
 
 func newSocket(t *testing.T) (*Probe, string) {
 	t.Helper()
 	dir := filepath.Join(t.TempDir(), "rate")
-	p := newProbe(t, Options{Dir: dir})
+	p := newProbe(t, Options{Dir: dir, Owner: owners.Key})
 	if missing := p.Missing(); len(missing) > 0 {
-		t.Skipf("needs a cgroup tree: %v", missing)
+		t.Skipf("needs BPF: %v", missing)
 	}
 	return p, filepath.Join(dir, SocketName)
 }
@@ -176,7 +197,7 @@ func TestDatagrams(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	before := monotonicNs()
+	before := procfs.MonotonicNs()
 	a.send(1, "step=1000")
 	a.send(1, `step=1007\n`)
 	b.send(3, "step")
@@ -191,7 +212,7 @@ func TestDatagrams(t *testing.T) {
 	if n, ok := count(t, p, "b", b.pid); !ok || n != 3 {
 		t.Errorf("b: %d", n)
 	}
-	if got := ticks(t, p, "a"); len(got) != 1 || got[0].LastNs < before || got[0].LastNs > monotonicNs() {
+	if got := ticks(t, p, "a"); len(got) != 1 || got[0].LastNs < before || got[0].LastNs > procfs.MonotonicNs() {
 		t.Errorf("a has %+v", got)
 	}
 }
@@ -410,7 +431,7 @@ func TestSocketOfADaemonBefore(t *testing.T) {
 	defer unix.Umask(old)
 	p := New(Options{Dir: dir})
 	if missing := p.Missing(); len(missing) > 0 {
-		t.Skipf("needs a cgroup tree: %v", missing)
+		t.Skipf("needs BPF: %v", missing)
 	}
 	st, err := os.Lstat(path)
 	if err != nil || st.Mode().Perm() != 0o666 {

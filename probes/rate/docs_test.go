@@ -7,6 +7,8 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+
+	"github.com/trimtab/trimtab/probes/procfs"
 )
 
 // The lines that docs/rate.md gives to people, in a container, through a mount
@@ -38,11 +40,16 @@ func TestTheLinesOfTheDocument(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	dir := p.listener.cgroupOf(int32(pid))
+	memberships, err := os.ReadFile(procfs.Path("/proc", int32(pid), "cgroup"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, dir, _ := strings.Cut(string(memberships), "0::")
+	dir, _, _ = strings.Cut(dir, "\n")
 	if !strings.Contains(dir, id) {
 		t.Skipf("needs Docker's containers in the unified tree: %q", dir)
 	}
-	if err := p.Watch(targetOf(t, "a", pid, dir)); err != nil {
+	if err := p.Watch(targetOf(t, "a", pid, filepath.Join(unifiedRoot(t), dir))); err != nil {
 		t.Fatal(err)
 	}
 	wait(t, "ten calls of step", func() bool { n, ok := count(t, p, "a", pid); return ok && n >= 70 && n%7 == 0 })

@@ -11,6 +11,8 @@ import (
 	"time"
 
 	limit "golang.org/x/time/rate"
+
+	"github.com/trimtab/trimtab/probes/procfs"
 )
 
 // Logs follows what a container logs from now on. Each line may begin with its
@@ -155,7 +157,7 @@ func readLine(r *bufio.Reader, allow func(n int) bool) (line []byte, n int, err 
 
 // take counts a line at the time that it says it was logged.
 func (f *follower) take(line []byte, now time.Time) {
-	atNs := monotonicNs()
+	atNs := procfs.MonotonicNs()
 	if stamp, rest, ok := bytes.Cut(line, []byte(" ")); ok {
 		if logged, err := time.Parse(time.RFC3339Nano, string(stamp)); err == nil {
 			line = rest

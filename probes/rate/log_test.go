@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/trimtab/trimtab/probes"
+	"github.com/trimtab/trimtab/probes/procfs"
 )
 
 // kernelPart is what the kernel probe leaves for this one.
@@ -83,7 +84,7 @@ func TestLogLines(t *testing.T) {
 	if got := ticks(t, p, "a"); len(got) != 0 {
 		t.Errorf("before the first line: %+v", got)
 	}
-	before := monotonicNs()
+	before := procfs.MonotonicNs()
 	old := time.Now().Add(-10 * time.Second).Format(time.RFC3339Nano)
 	for _, line := range []string{old + " step=10", "noise", "", strings.Repeat("x", 100_000) + " step=999", old + " step=15"} {
 		fmt.Fprintln(w, line)

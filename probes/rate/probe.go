@@ -12,7 +12,6 @@ import (
 
 	"github.com/trimtab/trimtab/probes"
 	"github.com/trimtab/trimtab/probes/bpf"
-	"github.com/trimtab/trimtab/probes/procfs"
 )
 
 // Options configures a Probe.
@@ -22,8 +21,11 @@ type Options struct {
 	// Dir is the directory of the datagram socket, made if it is not there, never
 	// removed: containers mount it. "": no socket.
 	Dir string
-	// ProcRoot is "/proc" if empty.
-	ProcRoot string
+	// Owner maps a host PID to runtime.Container.Key, "" for a process of the host. It is called from any goroutine.
+	Owner func(pid int32) string
+	// TasksByV1CPU takes a task's container from v1's cpu hierarchy, whose inode
+	// Target.CgroupID then is: for hosts without a v2 tree.
+	TasksByV1CPU bool
 	// Logger takes what cannot be read, once for each container and cause; nil: none.
 	Logger *slog.Logger
 }
@@ -51,13 +53,13 @@ var _ probes.Probe = (*Probe)(nil)
 // New opens the socket. Where it cannot, logs are read all the same, and Missing
 // says what is lost.
 func New(opts Options) *Probe {
-	opts.ProcRoot, opts.Logger = cmp.Or(opts.ProcRoot, "/proc"), cmp.Or(opts.Logger, slog.New(slog.DiscardHandler))
+	opts.Logger = cmp.Or(opts.Logger, slog.New(slog.DiscardHandler))
 	p := &Probe{opts: opts, containers: map[string]*container{}, problems: map[string]map[string]string{}}
 	if opts.Dir == "" {
 		return p
 	}
 	var err error
-	p.listener, err = listen(opts.Dir, opts.ProcRoot, func(key, problem string) { p.note(key, probes.SourceDatagram, problem) })
+	p.listener, err = listen(opts, func(key, problem string) { p.note(key, probes.SourceDatagram, problem) })
 	if err != nil {
 		p.listener = nil
 		p.missing = []string{fmt.Sprintf("steps by datagram: %v", err)}
@@ -82,13 +84,7 @@ func (p *Probe) Watch(t probes.Target) error {
 	c := &container{initPID: int32(t.InitPID)}
 	p.containers[t.Key] = c
 	if p.listener != nil {
-		dir := t.Unified
-		if p.listener.v1 && t.Dir != nil {
-			dir = t.Dir("cpu")
-		}
-		if dir != "" {
-			p.listener.watch(t, dir)
-		}
+		p.listener.watch(t)
 	}
 	if t.RateLog == "" {
 		return nil
@@ -204,5 +200,3 @@ func (p *Probe) Close() error {
 	}
 	return nil
 }
-
-func monotonicNs() int64 { return procfs.MonotonicNs() }

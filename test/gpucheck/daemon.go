@@ -24,6 +24,7 @@ import (
 	"github.com/trimtab/trimtab/probes/nccl"
 	"github.com/trimtab/trimtab/probes/network"
 	"github.com/trimtab/trimtab/probes/nvml"
+	"github.com/trimtab/trimtab/probes/procfs"
 	"github.com/trimtab/trimtab/probes/ticks"
 	"github.com/trimtab/trimtab/probes/uprobe"
 	"github.com/trimtab/trimtab/runtime"
@@ -148,7 +149,7 @@ func (d *daemon) open(log *slog.Logger) (all []agent.Probe, err error) {
 // readHost is the host with its devices, as the daemon puts it together.
 func (d *daemon) readHost(log *slog.Logger) func() (probes.Host, error) {
 	h := host.New("/proc")
-	owners := nvml.NewOwners("/proc")
+	owners := procfs.NewOwners("/proc")
 	reader := nvml.New(nvml.Options{Owner: owners.Key, Logger: log})
 	d.close = append(d.close, reader.Close)
 	d.tap.owners = owners
@@ -216,7 +217,7 @@ func reaches(ctx context.Context, c runtime.Container) error {
 
 // tap keeps the raw readings of the latest tick.
 type tap struct {
-	owners *nvml.Owners
+	owners *procfs.Owners
 
 	mu    sync.Mutex
 	key   string
