@@ -2,12 +2,16 @@
 package bpf
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/btf"
+	"github.com/cilium/ebpf/link"
+	"golang.org/x/sys/unix"
 )
 
 // MaxContainers is how many containers a probe can watch: MAX_CONTAINERS of bpf/thread.h.
@@ -26,6 +30,26 @@ func FreeSlot[Container any](bySlot map[uint32]Container) (slot uint32, ok bool)
 	return 0, false
 }
 
+// SetConstants gives constants of a BPF object their values; a bool is 32 bits there.
+func SetConstants(spec *ebpf.CollectionSpec, values map[string]any) error {
+	for name, value := range values {
+		switch value {
+		case true:
+			value = uint32(1)
+		case false:
+			value = uint32(0)
+		}
+		v, ok := spec.Variables[name]
+		if !ok {
+			return fmt.Errorf("BPF object has no constant %q", name)
+		}
+		if err := v.Set(value); err != nil {
+			return fmt.Errorf("BPF constant %q: %w", name, err)
+		}
+	}
+	return nil
+}
+
 // MapBytes is the kernel memory held in maps, as the kernel accounts it.
 func MapBytes(maps ...*ebpf.Map) (total uint64) {
 	for _, m := range maps {
@@ -35,6 +59,53 @@ func MapBytes(maps ...*ebpf.Map) (total uint64) {
 		}
 	}
 	return total
+}
+
+// Records runs an iterator once and visits the records that it writes, see [Split]. Records may be
+// cut by the end of the buffer; the rest of one is kept for the next piece.
+func Records(ctx context.Context, iter *link.Iter, buf []byte, size func(b []byte) (int, error), visit func(record []byte) error) error {
+	f, err := iter.Open()
+	if err != nil {
+		return fmt.Errorf("open the iterator: %w", err)
+	}
+	defer f.Close()
+	have := 0
+	for ctx.Err() == nil {
+		n, err := f.Read(buf[have:])
+		rest, errSplit := Split(buf[:have+n], size, visit)
+		if errSplit != nil {
+			return errSplit
+		}
+		have = copy(buf, rest)
+		switch {
+		case errors.Is(err, io.EOF) && have > 0:
+			return fmt.Errorf("the iterator ended within a record, %d bytes left", have)
+		case errors.Is(err, io.EOF):
+			return nil
+		case err != nil && !errors.Is(err, unix.EAGAIN) && !errors.Is(err, os.ErrDeadlineExceeded): // EAGAIN: a million objects in a row without a record
+			return fmt.Errorf("read the iterator: %w", err)
+		}
+	}
+	return ctx.Err()
+}
+
+// Split visits the whole records at the front of b and returns what is left over. size tells how long the
+// one is that begins there; 0: more of it is needed.
+func Split(b []byte, size func(b []byte) (int, error), visit func(record []byte) error) (rest []byte, err error) {
+	for len(b) > 0 {
+		n, err := size(b)
+		if err != nil {
+			return nil, err
+		}
+		if n == 0 || len(b) < n {
+			break
+		}
+		if err := visit(b[:n]); err != nil {
+			return nil, err
+		}
+		b = b[n:]
+	}
+	return b, nil
 }
 
 // Explain adds the fix for the known causes of a failed load.

@@ -65,28 +65,14 @@ func load(opts Options) (*loaded, error) {
 }
 
 func setConstants(spec *ebpf.CollectionSpec, opts Options) error {
-	stackBytes := max(16<<10, uint64(os.Getpagesize())) // arm64: THREAD_SIZE is at least a page
-	byV1 := uint32(0)
-	if opts.TasksByV1CPU {
-		byV1 = 1
-	}
 	spec.Maps["requests"].MaxEntries = uint32(opts.MaxRequests)
-	for name, value := range map[string]any{
+	return bpf.SetConstants(spec, map[string]any{
 		"max_requests":              uint64(opts.MaxRequests),
 		"max_threads":               uint64(opts.MaxThreads),
 		"max_threads_per_container": uint64(opts.MaxThreadsPerContainer),
-		"kernel_stack_bytes":        stackBytes,
-		"tasks_by_v1_cpu":           byV1,
-	} {
-		v, ok := spec.Variables[name]
-		if !ok {
-			return fmt.Errorf("BPF object has no constant %q", name)
-		}
-		if err := v.Set(value); err != nil {
-			return fmt.Errorf("BPF constant %q: %w", name, err)
-		}
-	}
-	return nil
+		"kernel_stack_bytes":        max(16<<10, uint64(os.Getpagesize())), // arm64: THREAD_SIZE is at least a page
+		"tasks_by_v1_cpu":           opts.TasksByV1CPU,
+	})
 }
 
 // loadCollection loads all programs at once; where that fails, it finds the

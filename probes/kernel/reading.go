@@ -6,16 +6,14 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"io"
-	"os"
 	"slices"
-	"syscall"
 	"time"
 	"unsafe"
 
 	"github.com/cilium/ebpf"
 
 	"github.com/trimtab/trimtab/probes"
+	"github.com/trimtab/trimtab/probes/bpf"
 )
 
 // Read adds a Kernel part for each watched container. One pass over the tasks
@@ -125,7 +123,7 @@ func (p *Probe) drainExits() {
 		if err := p.exits.ReadInto(&p.exitRecord); err != nil {
 			return // the buffer is empty
 		}
-		d, _, err := decode(p.exitRecord.RawSample)
+		d, err := decode(p.exitRecord.RawSample)
 		if err != nil {
 			p.undecoded++
 			continue
@@ -165,54 +163,15 @@ func (p *Probe) seedNow() error {
 	return errors.Join(err, v.Set(uint32(0)))
 }
 
-// pass runs the task iterator once. Records may be cut by the end of the
-// buffer; the rest of one is kept for the next piece.
+// pass runs the task iterator once.
 func (p *Probe) pass(ctx context.Context, visit func(decoded)) error {
-	f, err := p.loaded.iter.Open()
-	if err != nil {
-		return fmt.Errorf("open the task iterator: %w", err)
-	}
-	defer f.Close()
-	have := 0
-	for ctx.Err() == nil {
-		n, err := f.Read(p.buf[have:])
-		have += n
-		rest, derr := decodeAll(p.buf[:have], visit)
-		if derr != nil {
-			return derr
+	return bpf.Records(ctx, p.loaded.iter, p.buf, recordSize, func(record []byte) error {
+		d, err := decode(record)
+		if err == nil {
+			visit(d)
 		}
-		have = copy(p.buf, rest)
-		if errors.Is(err, io.EOF) {
-			if have > 0 {
-				return fmt.Errorf("the task iterator ended within a record, %d bytes left", have)
-			}
-			return nil
-		}
-		if err != nil && !errors.Is(err, syscall.EAGAIN) && !errors.Is(err, os.ErrDeadlineExceeded) {
-			return fmt.Errorf("read the task iterator: %w", err)
-		}
-	}
-	return ctx.Err()
-}
-
-// decodeAll visits the whole records of b and returns what is left over.
-func decodeAll(b []byte, visit func(decoded)) ([]byte, error) {
-	for len(b) >= recordHead {
-		size, err := recordSize(b)
-		if err != nil {
-			return nil, err
-		}
-		if len(b) < size {
-			break
-		}
-		d, _, err := decode(b)
-		if err != nil {
-			return nil, err
-		}
-		visit(d)
-		b = b[size:]
-	}
-	return b, nil
+		return err
+	})
 }
 
 // settle makes a reading of a thread fit the one before it.
@@ -268,14 +227,14 @@ type decoded struct {
 	thread    probes.Thread
 }
 
-// decode reads one record from the front of b and returns the bytes it took.
-func decode(b []byte) (decoded, int, error) {
+// decode reads one record from the front of b.
+func decode(b []byte) (decoded, error) {
 	size, err := recordSize(b)
 	if err != nil {
-		return decoded{}, 0, err
+		return decoded{}, err
 	}
-	if len(b) < size {
-		return decoded{}, 0, fmt.Errorf("record has %d bytes of %d", len(b), size)
+	if size == 0 || len(b) < size {
+		return decoded{}, fmt.Errorf("record has %d bytes of %d", len(b), max(size, recordHead))
 	}
 	var r countersRecord
 	copy(unsafe.Slice((*byte)(unsafe.Pointer(&r)), size), b)
@@ -308,7 +267,7 @@ func decode(b []byte) (decoded, int, error) {
 			Waker: e.Waker, State: probes.State(e.State % uint32(probes.NumStates)), Count: e.Count, Ns: e.Ns,
 		})
 	}
-	return d, size, nil
+	return d, nil
 }
 
 // comm is a thread's name up to its NUL; a container chooses it, so what is not
@@ -327,10 +286,10 @@ func comm(b []byte) string {
 	return string(out)
 }
 
-// recordSize is the size of the record whose head stands at the front of b.
+// recordSize is the size of the record whose head stands at the front of b; 0: it is not whole.
 func recordSize(b []byte) (int, error) {
 	if len(b) < recordHead {
-		return 0, fmt.Errorf("record of %d bytes, a head has %d", len(b), recordHead)
+		return 0, nil
 	}
 	at := unsafe.Offsetof(countersRecord{}.Thread) + unsafe.Offsetof(countersThread{}.NumEdges)
 	edges := int(binary.NativeEndian.Uint32(b[at:]))

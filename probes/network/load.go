@@ -26,15 +26,12 @@ func load(opts Options) (*loaded, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read the embedded BPF object: %w", err)
 	}
-	if opts.TasksByV1CPU {
-		if err := spec.Variables["tasks_by_v1_cpu"].Set(uint32(1)); err != nil {
-			return nil, fmt.Errorf("BPF constant tasks_by_v1_cpu: %w", err)
-		}
-	}
+	constants := map[string]any{"tasks_by_v1_cpu": opts.TasksByV1CPU}
 	if opts.maxRecords > 0 {
-		if err := spec.Variables["max_records"].Set(opts.maxRecords); err != nil {
-			return nil, fmt.Errorf("BPF constant max_records: %w", err)
-		}
+		constants["max_records"] = opts.maxRecords
+	}
+	if err := bpf.SetConstants(spec, constants); err != nil {
+		return nil, err
 	}
 	l := &loaded{}
 	if err := spec.LoadAndAssign(&l.objs, nil); err != nil {

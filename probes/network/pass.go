@@ -2,15 +2,11 @@ package network
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"io"
 	"time"
 	"unsafe"
 
-	"github.com/cilium/ebpf/ringbuf"
-	"golang.org/x/sys/unix"
-
+	"github.com/trimtab/trimtab/probes/bpf"
 	"github.com/trimtab/trimtab/probes/procfs"
 )
 
@@ -23,22 +19,6 @@ func decode(b []byte) (r socketsSockRecord, err error) {
 	}
 	copy(unsafe.Slice((*byte)(unsafe.Pointer(&r)), recordBytes), b)
 	return r, nil
-}
-
-func countersOf(r socketsSockRecord) counters {
-	return counters{
-		rx:          r.RxBytes,
-		tx:          r.TxBytes,
-		segments:    r.Segments,
-		retransmits: r.Retransmits,
-		srttUs:      r.SrttUs,
-		window:      r.Window,
-		unsent:      r.Unsent,
-		nowTicks:    r.NowTicks,
-		chrono:      r.Chrono,
-		established: r.State == tcpEstablished,
-		loopback:    r.Loopback != 0,
-	}
 }
 
 // accountOf finds the container that a record is of; nil: no longer watched.
@@ -58,8 +38,7 @@ func (p *Probe) drainClosed() {
 	now := procfs.MonotonicNs()
 	p.loaded.closed.SetDeadline(time.Unix(0, 0)) // what is there, without waiting
 	for {
-		err := p.loaded.closed.ReadInto(&p.closedRecord)
-		if errors.Is(err, ringbuf.ErrClosed) || err != nil {
+		if p.loaded.closed.ReadInto(&p.closedRecord) != nil {
 			return // empty, or nothing more to come
 		}
 		r, err := decode(p.closedRecord.RawSample)
@@ -68,7 +47,7 @@ func (p *Probe) drainClosed() {
 			continue
 		}
 		if a := p.accountOf(r); a != nil {
-			a.closed(r.Cookie, countersOf(r), now)
+			a.closed(r, now)
 		}
 	}
 }
@@ -80,37 +59,12 @@ func (p *Probe) walk(ctx context.Context) error {
 	if err := p.loaded.objs.Pass.Set(p.pass); err != nil {
 		return fmt.Errorf("begin a pass: %w", err)
 	}
-	r, err := p.loaded.iter.Open()
-	if err != nil {
-		return fmt.Errorf("open the iterator: %w", err)
-	}
-	defer r.Close()
-	kept := 0
-	for {
-		n, err := r.Read(p.buf[kept:])
-		kept = p.take(p.buf[:kept+n])
-		switch {
-		case errors.Is(err, io.EOF):
-			return nil
-		case errors.Is(err, unix.EAGAIN): // a million files in a row without a socket
-		case err != nil:
-			return fmt.Errorf("read the iterator: %w", err)
+	size := func([]byte) (int, error) { return recordBytes, nil }
+	return bpf.Records(ctx, p.loaded.iter, p.buf, size, func(b []byte) error {
+		r, err := decode(b)
+		if a := p.accountOf(r); err == nil && a != nil {
+			a.seen(r, p.pass, p.walkNs)
 		}
-		if ctx.Err() != nil {
-			return ctx.Err()
-		}
-	}
-}
-
-// take decodes whole records and moves the rest to the front of the buffer.
-func (p *Probe) take(b []byte) (kept int) {
-	for len(b) >= recordBytes {
-		if r, err := decode(b); err == nil {
-			if a := p.accountOf(r); a != nil {
-				a.seen(r.Cookie, countersOf(r), p.pass, p.walkNs)
-			}
-		}
-		b = b[recordBytes:]
-	}
-	return copy(p.buf, b)
+		return err
+	})
 }

@@ -35,20 +35,9 @@ const (
 	fullShare    = 0.4
 )
 
-// counters is one socket at one instant, as the kernel counts.
-type counters struct {
-	rx, tx                uint64
-	segments, retransmits uint32
-	srttUs                uint32 // 8 times
-	window, unsent        uint32 // bytes
-	nowTicks              uint32
-	chrono                [3]uint32
-	established, loopback bool
-}
-
 // socket is one that has been seen and has not been folded.
 type socket struct {
-	last   counters
+	last   socketsSockRecord
 	atNs   int64  // of last; 0: it is seen for the first time
 	pass   uint32 // the latest pass that saw it
 	lostNs int64  // when its descriptor was first missed; 0: it is open
@@ -68,33 +57,33 @@ func newAccount() *account { return &account{sockets: map[uint64]*socket{}} }
 
 // seen takes a socket as a pass found it; a socket that several processes hold
 // comes more than once.
-func (a *account) seen(cookie uint64, now counters, pass uint32, atNs int64) {
-	s := a.sockets[cookie]
+func (a *account) seen(now socketsSockRecord, pass uint32, atNs int64) {
+	s := a.sockets[now.Cookie]
 	switch {
 	case s == nil && len(a.sockets) >= maxSockets:
 		a.beyond = true
 		return
 	case s == nil:
 		s = &socket{}
-		a.sockets[cookie] = s
+		a.sockets[now.Cookie] = s
 	case s.pass == pass:
 		return
 	}
 	a.add(s, now, atNs)
 	s.pass, s.lostNs = pass, 0
-	if now.established {
+	if now.State == tcpEstablished {
 		a.open++
 	}
 }
 
 // closed takes the final counters of a socket, which may never have been seen.
-func (a *account) closed(cookie uint64, final counters, atNs int64) {
-	s := a.sockets[cookie]
+func (a *account) closed(final socketsSockRecord, atNs int64) {
+	s := a.sockets[final.Cookie]
 	if s == nil {
 		s = &socket{}
 	}
 	a.add(s, final, atNs)
-	delete(a.sockets, cookie)
+	delete(a.sockets, final.Cookie)
 }
 
 // end closes a pass: what it did not see lingers, then is folded as it was.
@@ -112,21 +101,21 @@ func (a *account) end(pass uint32, nowNs int64) {
 
 // add counts what a socket did since it was last seen. A counter that went back
 // is a socket that was disconnected and connected anew.
-func (a *account) add(s *socket, now counters, atNs int64) {
+func (a *account) add(s *socket, now socketsSockRecord, atNs int64) {
 	was, sinceNs, fresh := s.last, atNs-s.atNs, s.atNs == 0
 	s.last, s.atNs = now, atNs
-	if now.rx < was.rx || now.tx < was.tx {
-		was = counters{nowTicks: now.nowTicks}
+	if now.RxBytes < was.RxBytes || now.TxBytes < was.TxBytes {
+		was = socketsSockRecord{NowTicks: now.NowTicks}
 	}
-	rx, tx := now.rx-was.rx, now.tx-was.tx
-	if now.loopback {
+	rx, tx := now.RxBytes-was.RxBytes, now.TxBytes-was.TxBytes
+	if now.Loopback != 0 {
 		a.total.LocalBytes += rx
 		return
 	}
 	a.total.RxBytes += rx
 	a.total.TxBytes += tx
-	a.total.Segments += uint64(now.segments - was.segments) // both wrap
-	a.total.Retransmits += uint64(now.retransmits - was.retransmits)
+	a.total.Segments += uint64(now.Segments - was.Segments) // both wrap
+	a.total.Retransmits += uint64(now.Retransmits - was.Retransmits)
 	if rx+tx == 0 || fresh {
 		return // since when a new one has moved its bytes is not known
 	}
@@ -137,22 +126,22 @@ func (a *account) add(s *socket, now counters, atNs int64) {
 
 // limited says whether a socket waited for the network between two readings, so
 // many seconds apart.
-func limited(was, now counters, seconds float64) bool {
-	ticks := float64(now.nowTicks - was.nowTicks)
+func limited(was, now socketsSockRecord, seconds float64) bool {
+	ticks := float64(now.NowTicks - was.NowTicks)
 	var spans [3]float64
 	for i := range spans {
-		spans[i] = float64(int32(now.chrono[i] - was.chrono[i]))
+		spans[i] = float64(int32(now.Chrono[i] - was.Chrono[i]))
 	}
 	outstanding := spans[0] + spans[chronoRwnd] + spans[chronoSndbuf]
 	if ticks <= 0 || seconds <= 0 || outstanding < networkShare*ticks || spans[0] < outstanding/2 {
 		return false
 	}
-	if now.unsent > 0 {
+	if now.Unsent > 0 {
 		return true
 	}
 	sending := spans[0] / ticks * seconds
-	underWay := float64(now.tx-was.tx) / sending * float64(now.srttUs) / 8e6
-	return underWay >= fullShare*float64(now.window)
+	underWay := float64(now.TxBytes-was.TxBytes) / sending * float64(now.SrttUs) / 8e6 // SrttUs is 8 times the time
+	return underWay >= fullShare*float64(now.Window)
 }
 
 // take returns the container's part of a sample as of the pass that has ended,

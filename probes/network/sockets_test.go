@@ -8,13 +8,13 @@ import (
 
 func TestAccountFollowsOneSocket(t *testing.T) {
 	a := newAccount()
-	a.seen(7, counters{rx: 100, tx: 200, segments: 3, established: true}, 1, 1)
-	a.seen(7, counters{rx: 100, tx: 200, segments: 3, established: true}, 1, 1) // held by two processes
+	a.seen(socketsSockRecord{Cookie: 7, RxBytes: 100, TxBytes: 200, Segments: 3, State: tcpEstablished}, 1, 1)
+	a.seen(socketsSockRecord{Cookie: 7, RxBytes: 100, TxBytes: 200, Segments: 3, State: tcpEstablished}, 1, 1) // held by two processes
 	a.end(1, 0)
 	if n := a.take(); n.RxBytes != 100 || n.TxBytes != 200 || n.Sockets != 1 {
 		t.Errorf("first: %+v", n)
 	}
-	a.seen(7, counters{rx: 150, tx: 200, segments: 3, retransmits: 1, established: true}, 2, 2)
+	a.seen(socketsSockRecord{Cookie: 7, RxBytes: 150, TxBytes: 200, Segments: 3, Retransmits: 1, State: tcpEstablished}, 2, 2)
 	a.end(2, 0)
 	if n := a.take(); n.RxBytes != 150 || n.Retransmits != 1 {
 		t.Errorf("second: %+v", n)
@@ -23,7 +23,7 @@ func TestAccountFollowsOneSocket(t *testing.T) {
 	if n := a.take(); n.RxBytes != 150 || n.Sockets != 0 {
 		t.Errorf("lingering: %+v", n)
 	}
-	a.closed(7, counters{rx: 150, tx: 900, segments: 10}, 99)
+	a.closed(socketsSockRecord{Cookie: 7, RxBytes: 150, TxBytes: 900, Segments: 10}, 99)
 	a.end(4, 0)
 	if n := a.take(); n.TxBytes != 900 || n.Segments != 10 || len(a.sockets) != 0 {
 		t.Errorf("closed: %+v, %d sockets", n, len(a.sockets))
@@ -32,7 +32,7 @@ func TestAccountFollowsOneSocket(t *testing.T) {
 
 func TestAccountForgetsWhatLingersForEver(t *testing.T) {
 	a := newAccount()
-	a.seen(7, counters{tx: 5}, 1, 1)
+	a.seen(socketsSockRecord{Cookie: 7, TxBytes: 5}, 1, 1)
 	a.end(1, 0)
 	a.end(2, 1)
 	a.end(3, lingerNs)
@@ -47,14 +47,14 @@ func TestAccountForgetsWhatLingersForEver(t *testing.T) {
 
 func TestAccountTellsAReconnectedSocketFromOneThatWentOn(t *testing.T) {
 	a := newAccount()
-	a.seen(7, counters{rx: 10, tx: 1000, segments: 9, retransmits: 4}, 1, 1)
-	a.seen(7, counters{rx: 0, tx: 50, segments: 1}, 2, 2) // disconnected, connected anew
+	a.seen(socketsSockRecord{Cookie: 7, RxBytes: 10, TxBytes: 1000, Segments: 9, Retransmits: 4}, 1, 1)
+	a.seen(socketsSockRecord{Cookie: 7, RxBytes: 0, TxBytes: 50, Segments: 1}, 2, 2) // disconnected, connected anew
 	if n := a.take(); n.TxBytes != 1050 || n.Segments != 10 || n.Retransmits != 4 {
 		t.Errorf("%+v", n)
 	}
-	a.seen(8, counters{tx: 1, segments: 1<<32 - 1}, 2, 2)
+	a.seen(socketsSockRecord{Cookie: 8, TxBytes: 1, Segments: 1<<32 - 1}, 2, 2)
 	a.take()
-	a.seen(8, counters{tx: 2, segments: 4}, 3, 3) // 32 bits wrapped
+	a.seen(socketsSockRecord{Cookie: 8, TxBytes: 2, Segments: 4}, 3, 3) // 32 bits wrapped
 	if n := a.take(); n.Segments != 10+1<<32-1+5 {
 		t.Errorf("%+v", n)
 	}
@@ -63,7 +63,7 @@ func TestAccountTellsAReconnectedSocketFromOneThatWentOn(t *testing.T) {
 func TestAccountHasRoomForSoMany(t *testing.T) {
 	a := newAccount()
 	for cookie := range uint64(maxSockets + 10) {
-		a.seen(cookie+1, counters{tx: 1, established: true}, 1, 1)
+		a.seen(socketsSockRecord{Cookie: cookie + 1, TxBytes: 1, State: tcpEstablished}, 1, 1)
 	}
 	if n := a.take(); n.Sockets != maxSockets || len(n.Missing) != 1 {
 		t.Errorf("%d sockets, missing %q", n.Sockets, n.Missing)
@@ -95,10 +95,10 @@ func TestLimited(t *testing.T) {
 		"a tick of 10 ms, a message or two":  {100, [3]uint32{2}, 3000, 0, false},
 		"waits for its last acknowledgement": {1000, [3]uint32{150}, full / 100, 0, false},
 	} {
-		was := counters{nowTicks: 1<<32 - 100, chrono: [3]uint32{1<<32 - 50, 7, 7}, tx: 77} // wraps in between
-		now := counters{nowTicks: was.nowTicks + tc.ticks, tx: was.tx + tc.tx, unsent: tc.unsent, window: window, srttUs: 8 * 1000 * srttMs}
-		for i := range now.chrono {
-			now.chrono[i] = was.chrono[i] + tc.spans[i]
+		was := socketsSockRecord{NowTicks: 1<<32 - 100, Chrono: [3]uint32{1<<32 - 50, 7, 7}, TxBytes: 77} // wraps in between
+		now := socketsSockRecord{NowTicks: was.NowTicks + tc.ticks, TxBytes: was.TxBytes + tc.tx, Unsent: tc.unsent, Window: window, SrttUs: 8 * 1000 * srttMs}
+		for i := range now.Chrono {
+			now.Chrono[i] = was.Chrono[i] + tc.spans[i]
 		}
 		if got := limited(was, now, 1); got != tc.want {
 			t.Errorf("%s: %v", name, got)
@@ -123,10 +123,10 @@ func TestAccountKeepsEveryByte(t *testing.T) {
 				switch rapid.IntRange(0, 5).Draw(t, "event") {
 				case 0: // in flight between processes: not seen
 				case 1:
-					a.closed(cookie, counters{tx: truth[cookie]}, 99)
+					a.closed(socketsSockRecord{Cookie: cookie, TxBytes: truth[cookie]}, 99)
 					gone[cookie] = true
 				default:
-					a.seen(cookie, counters{tx: truth[cookie]}, pass, int64(pass))
+					a.seen(socketsSockRecord{Cookie: cookie, TxBytes: truth[cookie]}, pass, int64(pass))
 				}
 			}
 			a.end(pass, int64(pass))
@@ -139,7 +139,7 @@ func TestAccountKeepsEveryByte(t *testing.T) {
 		var want uint64
 		for cookie := range truth {
 			if !gone[cookie] {
-				a.closed(cookie, counters{tx: truth[cookie]}, 99)
+				a.closed(socketsSockRecord{Cookie: cookie, TxBytes: truth[cookie]}, 99)
 			}
 			want += truth[cookie]
 		}

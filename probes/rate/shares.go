@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/trimtab/trimtab/probes"
+	"github.com/trimtab/trimtab/probes/bpf"
 )
 
 // dealEvery is the least time between two deals of the shares.
@@ -42,10 +43,8 @@ func newShares(conn *net.UnixConn, v1 bool, tell func(key, problem string)) (*sh
 	if err != nil {
 		return nil, fmt.Errorf("read the embedded BPF object: %w", err)
 	}
-	if v1 {
-		if err := spec.Variables["tasks_by_v1_cpu"].Set(uint32(1)); err != nil {
-			return nil, fmt.Errorf("BPF constant tasks_by_v1_cpu: %w", err)
-		}
+	if err := bpf.SetConstants(spec, map[string]any{"tasks_by_v1_cpu": v1}); err != nil {
+		return nil, err
 	}
 	s := &shares{rooms: map[string]*room{}, dealt: time.Now(), calm: true, tell: tell}
 	if err := spec.LoadAndAssign(&s.objs, nil); err != nil {
