@@ -85,12 +85,12 @@ func benchmarkSwitch(b *testing.B, watched bool) {
 		time.Sleep(time.Second)
 		for name, now := range p.runTimes() {
 			tp := map[string]string{"on_switch": "sched_switch", "on_waking": "sched_waking", "on_wakeup": "sched_wakeup"}[name]
-			runs := now.Runs - before[name].Runs
+			runs := now.RunCount - before[name].RunCount
 			if tp == "" || runs == 0 {
 				continue
 			}
 			floor := ends[tp]()
-			b.ReportMetric(float64(now.RunNs-before[name].RunNs)/float64(runs)-floor, tp+"-ns")
+			b.ReportMetric(float64(now.Runtime-before[name].Runtime)/float64(runs)-floor, tp+"-ns")
 			if tp == "sched_switch" {
 				b.ReportMetric(floor, "empty-ns")
 				b.ReportMetric(float64(runs), "switches")

@@ -5,6 +5,8 @@ import (
 	"slices"
 	"unsafe"
 
+	"github.com/cilium/ebpf"
+
 	"github.com/trimtab/trimtab/probes"
 	"github.com/trimtab/trimtab/probes/bpf"
 )
@@ -16,17 +18,12 @@ const storageBytes = uint64(unsafe.Sizeof(countersThread{})) + 128
 // bpfStatsRunTime is BPF_STATS_RUN_TIME of enum bpf_stats_type.
 const bpfStatsRunTime = 0
 
-// programStats is what one program cost.
-type programStats struct {
-	RunNs uint64
-	Runs  uint64
-}
-
-func (p *Probe) runTimes() map[string]programStats {
-	out := make(map[string]programStats, len(p.loaded.coll.Programs))
+// runTimes is what each program cost.
+func (p *Probe) runTimes() map[string]ebpf.ProgramStats {
+	out := make(map[string]ebpf.ProgramStats, len(p.loaded.coll.Programs))
 	for name, prog := range p.loaded.coll.Programs {
 		if s, err := prog.Stats(); err == nil {
-			out[name] = programStats{RunNs: uint64(s.Runtime), Runs: s.RunCount}
+			out[name] = *s
 		}
 	}
 	return out

@@ -39,7 +39,7 @@ const fewSwitches = 100
 type spending struct {
 	switches map[string]uint64 // of watched threads, by container, since Watch
 	turn     io.Closer         // accounting is on
-	before   map[string]programStats
+	before   map[string]ebpf.ProgramStats
 	all      uint64 // watched switches since the start, of containers that ended too
 	counted  uint64 // all, when the turn began
 	next     time.Time
@@ -74,24 +74,24 @@ func (p *Probe) account(now time.Time) {
 
 func (p *Probe) endTurn() {
 	s := &p.spending
-	var total, switches programStats
-	var reading uint64 // by the daemon itself
+	var total, reading time.Duration // reading: by the daemon itself
+	var runs, switches uint64
 	for name, now := range p.runTimes() {
-		ns, runs := now.RunNs-s.before[name].RunNs, now.Runs-s.before[name].Runs
-		total.RunNs += ns
-		total.Runs += runs
+		took, n := now.Runtime-s.before[name].Runtime, now.RunCount-s.before[name].RunCount
+		total += took
+		runs += n
 		if strings.Contains(name, "switch") {
-			switches.Runs += runs
+			switches += n
 		}
 		if name == readProgram {
-			reading += ns
+			reading += took
 		}
 	}
 	_ = s.turn.Close() // a descriptor of an anonymous inode: nothing to lose
 	s.turn = nil
-	p.spent.KernelNs += total.RunNs
-	p.spent.Runs += total.Runs
-	s.price(float64(total.RunNs-reading), float64(switches.Runs), float64(s.all-s.counted))
+	p.spent.KernelNs += uint64(total)
+	p.spent.Runs += runs
+	s.price(float64(total-reading), float64(switches), float64(s.all-s.counted))
 }
 
 // price learns from a turn what a watched switch costs, wake-ups included: what all
