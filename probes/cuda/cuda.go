@@ -46,11 +46,10 @@ func New(f *uprobe.Finder) (*Probe, error) {
 		return nil, err
 	}
 	hook := func(i int, name, what string) uprobe.Hook {
-		return uprobe.Hook{Name: name, What: what, Match: matcher(i), Entry: p.objs.OnCall, Return: p.objs.OnReturn}
+		return uprobe.Hook{Name: name, What: what, Functions: functionsOf(i), Entry: p.objs.OnCall, Return: p.objs.OnReturn}
 	}
-	var err error
-	p.Client, err = f.Add(uprobe.Spec{
-		Name: "cuda", NotAfterFork: true, Names: names(), Hints: []string{"cuda", "torch"},
+	p.Client = f.Add(uprobe.Spec{
+		Name: "cuda", NotAfterFork: true, Hints: []string{"cuda", "torch"},
 		Hooks: []uprobe.Hook{
 			hookLaunch:       hook(hookLaunch, HookLaunch, "launches"),
 			hookCopy:         hook(hookCopy, HookCopy, "copies"),
@@ -61,7 +60,7 @@ func New(f *uprobe.Finder) (*Probe, error) {
 		Room:  int(p.objs.Processes.MaxEntries()), Enter: p.enter, Leave: p.leave, Hits: p.hits,
 		Maps: []*ebpf.Map{p.objs.Processes, p.objs.Threads, p.objs.ThreadLimits}, Objects: &p.objs,
 	})
-	return p, err
+	return p, nil
 }
 
 // Counters is the map of processes, for probes that add marks to them.

@@ -91,32 +91,14 @@ var functions = []function{
 	{"cuEventSynchronize", "", hookSync, opSync | blocks | driver},
 }
 
-// names are those of all functions.
-func names() (list []string) {
-	for _, f := range functions {
-		list = append(list, f.name)
-		if f.suffix != "" {
-			list = append(list, f.name+f.suffix)
-		}
-	}
-	return list
-}
-
-// matcher returns what finds a hook's functions.
-func matcher(hook int) func(symbol string) (uprobe.Point, bool) {
+// functionsOf are a hook's.
+func functionsOf(hook int) map[string]uprobe.Point {
 	points := map[string]uprobe.Point{}
 	for _, f := range functions {
-		if f.hook != hook {
-			continue
-		}
-		p := uprobe.Point{Code: f.code, Returns: f.code&blocks != 0}
-		points[f.name] = p
-		if f.suffix != "" {
-			points[f.name+f.suffix] = p
+		if f.hook == hook {
+			p := uprobe.Point{Code: f.code, Returns: f.code&blocks != 0}
+			points[f.name], points[f.name+f.suffix] = p, p
 		}
 	}
-	return func(symbol string) (uprobe.Point, bool) {
-		p, ok := points[symbol]
-		return p, ok
-	}
+	return points
 }

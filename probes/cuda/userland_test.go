@@ -1,6 +1,7 @@
 package cuda
 
 import (
+	"maps"
 	"os"
 	"regexp"
 	"slices"
@@ -46,6 +47,14 @@ func stem(name string) string {
 		name = strings.TrimSuffix(name, suffix)
 	}
 	return name
+}
+
+// names are those of all functions.
+func names() (list []string) {
+	for hook := range hookDriverLaunch + 1 {
+		list = slices.AppendSeq(list, maps.Keys(functionsOf(hook)))
+	}
+	return list
 }
 
 // coverage holds a library's exported names against the table: each of ours is there, and what

@@ -12,7 +12,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"time"
 
 	"github.com/cilium/ebpf"
@@ -69,10 +68,13 @@ func New(f *uprobe.Finder) (*Probe, error) {
 	if err := f.Load("mpi", loadWaits, &p.objs, nil); err != nil {
 		return nil, err
 	}
-	var err error
-	p.Client, err = f.Add(uprobe.Spec{
-		Name: "mpi", NotAfterFork: true, Names: functions, Hints: []string{"libmpi", "mpich"},
-		Hooks: []uprobe.Hook{{Name: Hook, What: "waits in MPI", Match: match, Entry: p.objs.OnWait, Return: p.objs.OnReturn}},
+	points := map[string]uprobe.Point{}
+	for _, name := range functions {
+		points[name] = uprobe.Point{Returns: true}
+	}
+	p.Client = f.Add(uprobe.Spec{
+		Name: "mpi", NotAfterFork: true, Hints: []string{"libmpi", "mpich"},
+		Hooks: []uprobe.Hook{{Name: Hook, What: "waits in MPI", Functions: points, Entry: p.objs.OnWait, Return: p.objs.OnReturn}},
 		Room:  int(p.objs.Processes.MaxEntries()),
 		Enter: func(pid int32) error { return p.objs.Processes.Put(uint32(pid), waitsProcess{}) },
 		Leave: func(pid int32) {
@@ -81,11 +83,7 @@ func New(f *uprobe.Finder) (*Probe, error) {
 		},
 		Hits: p.hits, Maps: []*ebpf.Map{p.objs.Processes}, Objects: &p.objs,
 	})
-	return p, err
-}
-
-func match(symbol string) (uprobe.Point, bool) {
-	return uprobe.Point{Returns: true}, slices.Contains(functions, symbol)
+	return p, nil
 }
 
 func (p *Probe) hits(pid int32, _ int) uprobe.Hits {

@@ -11,8 +11,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
-	"slices"
 
 	"github.com/cilium/ebpf"
 
@@ -43,10 +41,9 @@ func New(f *uprobe.Finder, processes *ebpf.Map) (*Probe, error) {
 	if err := f.Load("nccl", loadCollectives, &p.objs, &opts); err != nil {
 		return nil, err
 	}
-	var err error
-	p.Client, err = f.Add(uprobe.Spec{
-		Name: "nccl", NotAfterFork: true, Names: slices.Sorted(maps.Keys(functions)), Hints: []string{"nccl", "torch"},
-		Hooks: []uprobe.Hook{{Name: Hook, What: "collectives", Match: match, Entry: p.objs.OnCollective}},
+	p.Client = f.Add(uprobe.Spec{
+		Name: "nccl", NotAfterFork: true, Hints: []string{"nccl", "torch"},
+		Hooks: []uprobe.Hook{{Name: Hook, What: "collectives", Functions: functions, Entry: p.objs.OnCollective}},
 		Room:  int(p.objs.Jobs.MaxEntries()),
 		Enter: func(pid int32) error { return p.objs.Jobs.Put(uint32(pid), collectivesJob{}) },
 		// Absent is what is wanted.
@@ -54,7 +51,7 @@ func New(f *uprobe.Finder, processes *ebpf.Map) (*Probe, error) {
 		Hits:  p.hits,
 		Maps:  []*ebpf.Map{p.objs.Jobs}, Objects: &p.objs,
 	})
-	return p, err
+	return p, nil
 }
 
 func (p *Probe) hits(pid int32, _ int) uprobe.Hits {

@@ -20,26 +20,21 @@ const (
 // pnccl names, which are the same functions.
 //
 //trimtab:table NCCL's calls and how to read them
-var functions = map[string]uint32{
-	"ncclAllReduce":     uint32(probes.AllReduce),
-	"ncclReduceScatter": uint32(probes.ReduceScatter),
-	"ncclAllGather":     uint32(probes.AllGather),
-	"ncclBroadcast":     uint32(probes.Broadcast),
-	"ncclReduce":        uint32(probes.Reduce),
-	"ncclAlltoAll":      uint32(probes.AllToAll),
-	"ncclAllToAll":      uint32(probes.AllToAll),
-	"ncclGather":        uint32(probes.Reduce), // from NCCL 2.28 on; many to one, as a reduction is
-	"ncclScatter":       uint32(probes.Broadcast),
-	"ncclSend":          uint32(probes.Send) | early,
-	"ncclRecv":          uint32(probes.Recv) | early,
+var functions = map[string]uprobe.Point{
+	"ncclAllReduce":     {Code: uint32(probes.AllReduce)},
+	"ncclReduceScatter": {Code: uint32(probes.ReduceScatter)},
+	"ncclAllGather":     {Code: uint32(probes.AllGather)},
+	"ncclBroadcast":     {Code: uint32(probes.Broadcast)},
+	"ncclReduce":        {Code: uint32(probes.Reduce)},
+	"ncclAlltoAll":      {Code: uint32(probes.AllToAll)},
+	"ncclAllToAll":      {Code: uint32(probes.AllToAll)},
+	"ncclGather":        {Code: uint32(probes.Reduce)}, // from NCCL 2.28 on; many to one, as a reduction is
+	"ncclScatter":       {Code: uint32(probes.Broadcast)},
+	"ncclSend":          {Code: uint32(probes.Send) | early},
+	"ncclRecv":          {Code: uint32(probes.Recv) | early},
 
-	"ncclCommInitRank":         initByID,
-	"ncclCommInitRankConfig":   initByID,
-	"ncclCommInitRankScalable": initFlat,
-	"ncclCommInitAll":          initAll,
-}
-
-func match(symbol string) (uprobe.Point, bool) {
-	code, ok := functions[symbol]
-	return uprobe.Point{Code: code}, ok
+	"ncclCommInitRank":         {Code: initByID},
+	"ncclCommInitRankConfig":   {Code: initByID},
+	"ncclCommInitRankScalable": {Code: initFlat},
+	"ncclCommInitAll":          {Code: initAll},
 }

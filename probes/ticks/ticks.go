@@ -10,7 +10,6 @@ import (
 	"context"
 	"errors"
 	"slices"
-	"strings"
 
 	"github.com/cilium/ebpf"
 
@@ -30,21 +29,7 @@ type Probe struct {
 // row is one kind of tick: groups of places in the map's value.
 type row struct {
 	source string
-	groups [][]function
-}
-
-// function is a name, or the begin of one, and its place.
-type function struct {
-	name  string
-	begin bool
-	at    uint32
-}
-
-func (f function) is(symbol string) bool {
-	if f.begin {
-		return strings.HasPrefix(symbol, f.name)
-	}
-	return symbol == f.name
+	groups [][]uint32
 }
 
 var (
@@ -65,9 +50,8 @@ func New(f *uprobe.Finder) (*Probe, error) {
 	wanted.Leave = p.leave
 	wanted.Hits = func(pid int32, hook int) uprobe.Hits { return p.hits[pid][hook] }
 	wanted.Maps, wanted.Objects = []*ebpf.Map{p.objs.Processes}, &p.objs
-	var err error
-	p.Client, err = f.Add(wanted)
-	return p, err
+	p.Client = f.Add(wanted)
+	return p, nil
 }
 
 // table makes the rows, with a hook for each: what one costs does not switch off another.
@@ -76,13 +60,12 @@ func (p *Probe) table(events []probes.Counted) uprobe.Spec {
 	spec := uprobe.Spec{Name: "ticks", NotAfterFork: true}
 	at := uint32(0)
 	for _, e := range events {
-		r := row{source: e.Source}
+		r, functions := row{source: e.Source}, map[string]uprobe.Point{}
 		for _, names := range e.Functions {
-			var group []function
+			var group []uint32
 			for _, name := range names {
-				begin, open := strings.CutSuffix(name, "*")
-				group = append(group, function{begin, open, at})
-				spec.Names = append(spec.Names, name)
+				functions[name] = uprobe.Point{Code: at}
+				group = append(group, at)
 				at++
 			}
 			r.groups = append(r.groups, group)
@@ -91,28 +74,17 @@ func (p *Probe) table(events []probes.Counted) uprobe.Spec {
 			spec.Hints = append(spec.Hints, e.Library)
 		}
 		p.rows = append(p.rows, r)
-		spec.Hooks = append(spec.Hooks, uprobe.Hook{Name: e.Source, What: e.What, Match: r.match, Entry: p.objs.OnEntry})
+		spec.Hooks = append(spec.Hooks, uprobe.Hook{Name: e.Source, What: e.What, Functions: functions, Entry: p.objs.OnEntry})
 	}
 	return spec
-}
-
-func (r row) match(symbol string) (uprobe.Point, bool) {
-	for _, group := range r.groups {
-		for _, f := range group {
-			if f.is(symbol) {
-				return uprobe.Point{Code: f.at}, true
-			}
-		}
-	}
-	return uprobe.Point{}, false
 }
 
 // count is how many ticks the places hold, and when the latest came.
 func (r row) count(t *entryTicks) (n uint64, lastNs int64) {
 	for _, group := range r.groups {
 		most := uint64(0)
-		for _, f := range group {
-			most, lastNs = max(most, t.Of[f.at].Count), max(lastNs, int64(t.Of[f.at].LastNs))
+		for _, at := range group {
+			most, lastNs = max(most, t.Of[at].Count), max(lastNs, int64(t.Of[at].LastNs))
 		}
 		n += most
 	}
@@ -122,8 +94,8 @@ func (r row) count(t *entryTicks) (n uint64, lastNs int64) {
 // hits are the breakpoints hit for the row.
 func (r row) hits(t *entryTicks) (h uprobe.Hits) {
 	for _, group := range r.groups {
-		for _, f := range group {
-			if n := t.Of[f.at].Count; t.Stepped>>f.at&1 == 1 {
+		for _, at := range group {
+			if n := t.Of[at].Count; t.Stepped>>at&1 == 1 {
 				h.Stepped += n
 			} else {
 				h.Emulated += n

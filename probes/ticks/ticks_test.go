@@ -65,23 +65,28 @@ func TestMatch(t *testing.T) {
 func TestTableFits(t *testing.T) {
 	var p Probe
 	spec := p.table(probes.CountedEvents())
-	if n := len(spec.Names); n > len(entryTicks{}.Of) {
-		t.Errorf("%d functions, room for %d", n, len(entryTicks{}.Of))
-	}
-	places, sources := map[uint32]string{}, map[string]bool{}
+	places, sources := map[uint32]bool{}, map[string]bool{}
 	for i, e := range probes.CountedEvents() {
 		if sources[e.Source] || e.What == "" || e.Library == "" || e.Source != spec.Hooks[i].Name {
 			t.Errorf("row %d: %+v", i, e)
 		}
 		sources[e.Source] = true
 		for _, group := range p.rows[i].groups {
-			for _, f := range group {
-				if places[f.at] != "" {
-					t.Errorf("%s and %s share a place", f.name, places[f.at])
+			for _, at := range group {
+				if places[at] {
+					t.Errorf("%s shares place %d", e.Source, at)
 				}
-				places[f.at] = f.name
+				places[at] = true
 			}
 		}
+		for name, point := range spec.Hooks[i].Functions {
+			if !places[point.Code] {
+				t.Errorf("%s has no place", name)
+			}
+		}
+	}
+	if n := len(places); n > len(entryTicks{}.Of) {
+		t.Errorf("%d functions, room for %d", n, len(entryTicks{}.Of))
 	}
 }
 

@@ -47,18 +47,12 @@ func newCounter(t testing.TB, options ...func(*Finder)) *counter {
 		t.Fatal(err)
 	}
 	objects := c.load()
-	c.client, err = f.Add(Spec{
-		Name: "test", Names: []string{"probed*"},
-		Hooks: []Hook{{Name: "test.hook", What: "calls", Entry: objects.Count, Match: func(symbol string) (Point, bool) {
-			return Point{}, strings.HasPrefix(symbol, "probed")
-		}}},
+	c.client = f.Add(Spec{
+		Name: "test", Hooks: []Hook{{Name: "test.hook", What: "calls", Entry: objects.Count, Functions: map[string]Point{"probed*": {}}}},
 		Enter:   func(pid int32) error { c.entered[pid]++; return c.hits.Put(uint32(pid), uint64(0)) },
 		Leave:   func(pid int32) { c.left[pid]++ },
 		Objects: objects,
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
 	t.Cleanup(func() {
 		if err := errors.Join(c.client.Close(), c.hits.Close(), f.Close()); err != nil {
 			t.Error(err)

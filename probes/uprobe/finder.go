@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -130,23 +131,21 @@ func (f *Finder) Load(probe string, load func() (*ebpf.CollectionSpec, error), o
 	return nil
 }
 
-// Add registers a probe. All are added before the first container is watched. What it is given of a
-// spec that it refuses is unloaded.
-func (f *Finder) Add(spec Spec) (*Client, error) {
-	if err := spec.check(); err != nil {
-		return nil, errors.Join(err, spec.Objects.Close())
-	}
+// Add registers a probe. All are added before the first container is watched.
+func (f *Finder) Add(spec Spec) *Client {
 	c := &Client{finder: f, spec: spec}
 	f.clients = append(f.clients, c)
 	f.hints = append(f.hints, spec.Hints...)
-	f.interest.Names = append(f.interest.Names, spec.Names...)
+	for _, h := range spec.Hooks {
+		f.interest.Names = slices.AppendSeq(f.interest.Names, maps.Keys(h.Functions))
+	}
 	f.interest.Marks = append(f.interest.Marks, spec.Marks...)
 	clients := slices.Clone(f.clients) // readings ask, while clients go
 	f.interest.wanted = func(name string) bool {
 		return slices.ContainsFunc(clients, func(c *Client) bool { return c.spec.matches(name) })
 	}
 	f.files.forget() // they were looked into for less
-	return c, nil
+	return c
 }
 
 // Close ends pricing and waits until all probes are off. Clients are closed first.

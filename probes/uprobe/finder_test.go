@@ -242,7 +242,7 @@ func TestAttachReadsNothing(t *testing.T) {
 	if err := errors.Join(err, closeAll(links)); err != nil {
 		t.Errorf("attached by its offset: %v", err)
 	}
-	all := Hook{Match: func(string) (Point, bool) { return Point{Returns: true}, true }}
+	all := Hook{Functions: map[string]Point{"*": {Returns: true}}}
 	entries, returns := all.points([]symbols.Symbol{{Name: "a"}, {Name: "b", Offset: 64}}, 0, true)
 	if len(entries) != 1 || len(returns) != 1 || entries[0].offset != 64 {
 		t.Errorf("entries %+v, returns %+v: one has an offset", entries, returns)

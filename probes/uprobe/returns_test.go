@@ -34,7 +34,7 @@ func TestWithoutReturns(t *testing.T) {
 	c := newCounter(t)
 	c.client.spec.Hooks[0].Return = c.client.spec.Hooks[0].Entry
 	c.finder.returns.try = func() error { return errReturns }
-	c.client.spec.Hooks[0].Match = func(symbol string) (Point, bool) { return Point{Returns: true}, symbol == "probed" }
+	c.client.spec.Hooks[0].Functions = map[string]Point{"probed": {Returns: true}}
 	target := uprobetest.Cgroup(t, "noreturns")
 	c.watch(target)
 	dir := t.TempDir()

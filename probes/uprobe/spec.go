@@ -1,9 +1,9 @@
 package uprobe
 
 import (
-	"fmt"
 	"io"
 	"slices"
+	"strings"
 
 	"github.com/cilium/ebpf"
 
@@ -15,8 +15,6 @@ import (
 type Spec struct {
 	// Name begins the names of problems: "cuda".
 	Name string
-	// Names are all that hooks match; one that ends in * stands for all that begin so.
-	Names []string
 	// Marks are symbols that are only looked for, see Client.Has.
 	Marks []string
 	// Hints are parts of paths of files that are worth looking into first.
@@ -43,9 +41,10 @@ type Spec struct {
 // Hook is a set of functions that is switched on and off together. Hooks of one
 // name are one to the budget; each alone can be dropped from a process.
 type Hook struct {
-	Name  string // "cuda.launch"
-	What  string // what is not counted without it: "launches"
-	Match func(symbol string) (Point, bool)
+	Name string // "cuda.launch"
+	What string // what is not counted without it: "launches"
+	// Functions are by name; one that ends in * stands for all that begin so.
+	Functions map[string]Point
 	// Entry runs at the entry of each function, Return at the return of those whose Point says so.
 	Entry, Return *ebpf.Program
 }
@@ -89,6 +88,19 @@ func cookie(code uint32, stepped bool, turn uint16) uint64 {
 	return c
 }
 
+// Match finds a function among the hook's.
+func (h *Hook) Match(symbol string) (Point, bool) {
+	if p, ok := h.Functions[symbol]; ok {
+		return p, true
+	}
+	for name, p := range h.Functions {
+		if begin, open := strings.CutSuffix(name, "*"); open && strings.HasPrefix(symbol, begin) {
+			return p, true
+		}
+	}
+	return Point{}, false
+}
+
 // points lists a hook's places in a library, and those of them whose return is probed. Without
 // returns the functions that want one are left out: an entry alone would stay open.
 func (h *Hook) points(found []symbols.Symbol, turn uint16, withReturns bool) (entries, returns []point) {
@@ -115,11 +127,4 @@ func (s *Spec) matches(symbol string) bool {
 // leader is the first hook of the same name, which keeps the name's state.
 func (s *Spec) leader(i int) int {
 	return slices.IndexFunc(s.Hooks, func(h Hook) bool { return h.Name == s.Hooks[i].Name })
-}
-
-func (s *Spec) check() error {
-	if s.Name == "" || len(s.Hooks) == 0 || len(s.Names) == 0 {
-		return fmt.Errorf("uprobes of %q: a name, names and hooks are needed", s.Name)
-	}
-	return nil
 }
