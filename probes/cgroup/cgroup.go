@@ -24,10 +24,9 @@ import (
 // each time takes turns, see turns.
 type Probe struct {
 	containers map[string]*container
-	above      above
-	buf        []byte
-	room       *room
-	watched    int64 // so far
+	files      *files
+	above      map[string]above // of this Read, by directory
+	watched    int64            // so far
 	now        func() int64
 }
 
@@ -35,9 +34,7 @@ var _ probes.Probe = (*Probe)(nil)
 
 // New returns a probe without containers.
 func New() *Probe {
-	buf := make([]byte, maxFileBytes)
-	room := newRoom()
-	return &Probe{containers: map[string]*container{}, above: newAbove(buf, room), buf: buf, room: room, now: procfs.MonotonicNs}
+	return &Probe{containers: map[string]*container{}, files: newFiles(), above: map[string]above{}, now: procfs.MonotonicNs}
 }
 
 // Name is "cgroup".
@@ -51,19 +48,18 @@ func (p *Probe) Watch(t probes.Target) error {
 	if t.Dir == nil {
 		return fmt.Errorf("cgroup probe: container %s: no cgroup directories", t.Key)
 	}
-	c := newContainer(t, p.buf, p.room)
+	c := newContainer(t, p.files)
 	p.watched++
 	c.readSchedule.phase = p.watched % phases
 	p.containers[t.Key] = c
-	p.above.use(c.ancestors())
+	p.files.use(c.dirs())
 	return nil
 }
 
 // Unwatch closes a container's files.
 func (p *Probe) Unwatch(key string) {
 	if c, ok := p.containers[key]; ok {
-		c.files.close()
-		p.above.leave(c.ancestors())
+		p.files.leave(c.dirs())
 		delete(p.containers, key)
 	}
 }
@@ -71,12 +67,12 @@ func (p *Probe) Unwatch(key string) {
 // Read adds a Cgroup part for each container of which anything could be read.
 func (p *Probe) Read(ctx context.Context, into map[string]*probes.Sample) error {
 	var errs []error
-	p.above.again()
+	clear(p.above)
 	for key, c := range p.containers {
 		if ctx.Err() != nil {
 			return errors.Join(append(errs, ctx.Err())...)
 		}
-		part := c.read(p.now(), &p.above)
+		part := c.read(p.now(), p.above)
 		if part == nil {
 			errs = append(errs, fmt.Errorf("cgroup probe: container %s: no file of %s can be read: is it gone?", key, c.cpuacct))
 			continue
@@ -102,7 +98,7 @@ func (p *Probe) Close() error {
 
 // container is one watched container's places.
 type container struct {
-	files                        files
+	files                        *files
 	v2                           bool
 	cpu, cpuacct, cpuset, memory string
 	unified                      string
@@ -110,9 +106,9 @@ type container struct {
 	readSchedule                 readSchedule
 }
 
-func newContainer(t probes.Target, buf []byte, room *room) *container {
+func newContainer(t probes.Target, files *files) *container {
 	c := &container{
-		files:   files{open: map[name]int{}, buf: buf, room: room},
+		files:   files,
 		v2:      t.V2,
 		cpu:     t.Dir("cpu"),
 		cpuacct: t.Dir("cpuacct"),
@@ -122,6 +118,11 @@ func newContainer(t probes.Target, buf []byte, room *room) *container {
 	}
 	c.chain = ancestors(c.cpu)
 	return c
+}
+
+// dirs are those that the container's files are in.
+func (c *container) dirs() []string {
+	return append([]string{c.cpu, c.cpuacct, c.cpuset, c.memory, c.unified}, c.chain...)
 }
 
 // ancestors are the cgroups above the container's own.

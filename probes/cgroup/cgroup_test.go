@@ -174,8 +174,7 @@ func TestLongFileIsRefused(t *testing.T) {
 	if err := os.WriteFile(path, make([]byte, maxFileBytes+1), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	f := files{open: map[name]int{}, buf: make([]byte, maxFileBytes)}
-	defer f.close()
+	f := newFiles()
 	if _, err := f.read(filepath.Dir(path), filepath.Base(path)); err == nil {
 		t.Error("read a file beyond the cap")
 	}
@@ -249,7 +248,7 @@ func TestAncestorsAreSharedAndFresh(t *testing.T) {
 	if got := throttled("a"); got != 301 {
 		t.Errorf("throttled %d times, want what stands now", got)
 	}
-	own := len(p.containers["a"].files.open)
+	own := len(p.files.dirs[filepath.Join(parent, "a")].open)
 	p.Unwatch("a")
 	if got := openFiles(t); got != shared-own {
 		t.Errorf("%d files open after one of two left, want %d: those above are still in use", got, shared-own)
@@ -301,7 +300,9 @@ func benchmarkRead(b *testing.B, keepOpen bool) {
 			b.Fatal(err)
 		}
 		if !keepOpen {
-			p.containers["live"].files.close()
+			c := p.containers["live"]
+			p.files.leave(c.dirs())
+			p.files.use(c.dirs())
 		}
 	}
 }
@@ -320,7 +321,7 @@ func TestOpenFilesAreBounded(t *testing.T) {
 	const most = 3
 	before := openFiles(t)
 	p := New()
-	p.room.left = most
+	p.files.room = most
 	if err := p.Watch(target); err != nil {
 		t.Fatal(err)
 	}
@@ -334,7 +335,7 @@ func TestOpenFilesAreBounded(t *testing.T) {
 		}
 	}
 	p.Unwatch("live")
-	if after := openFiles(t); after != before || p.room.left != most {
-		t.Errorf("%d open files before, %d after; room for %d of %d", before, after, p.room.left, most)
+	if after := openFiles(t); after != before || p.files.room != most {
+		t.Errorf("%d open files before, %d after; room for %d of %d", before, after, p.files.room, most)
 	}
 }

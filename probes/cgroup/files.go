@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"path/filepath"
+	"strconv"
 
 	"golang.org/x/sys/unix"
 )
@@ -12,88 +13,94 @@ import (
 // about 2 KiB.
 const maxFileBytes = 16 << 10
 
-// name is a file: its directory and its own name, so that no path need be put
-// together to find it open.
-type name struct{ dir, file string }
-
-// files keeps descriptors open between readings. A file that is absent is tried
-// again each time: a controller may be enabled later.
+// files keeps descriptors open between readings, of the directories in use, up to a number. A file
+// that is absent is tried again each time: a controller may be enabled later.
 type files struct {
-	open map[name]int
-	buf  []byte // may be shared by those that are read one after another
-	room *room  // nil: any number may be open
+	dirs map[string]*dir
+	buf  []byte
+	room int // how many descriptors more may be kept open; what finds none is opened for each reading
 }
 
-// room is how many descriptors more may be kept open; what finds none is opened for each reading.
-type room struct{ left int }
+// dir is a directory of containers: many have the same ones above them.
+type dir struct {
+	users int
+	open  map[string]int
+}
 
-// newRoom is a quarter of the descriptors that the process may have: libraries and probes of
+// newFiles has room for a quarter of the descriptors that the process may have: libraries and probes of
 // uprobes take half (probes/uprobe), and the rest is for all else.
-func newRoom() *room {
+func newFiles() *files {
 	var limit unix.Rlimit
 	if unix.Getrlimit(unix.RLIMIT_NOFILE, &limit) != nil {
 		limit.Cur = 1024 // the kernel's own
 	}
-	return &room{left: int(min(limit.Cur, maxDescriptors) / 4)}
+	return &files{dirs: map[string]*dir{}, buf: make([]byte, maxFileBytes), room: int(min(limit.Cur, maxDescriptors) / 4)}
 }
 
 // maxDescriptors bounds it where the process may open any number.
 const maxDescriptors = 1 << 18
 
+func (f *files) use(dirs []string) {
+	for _, name := range dirs {
+		if f.dirs[name] == nil {
+			f.dirs[name] = &dir{open: map[string]int{}}
+		}
+		f.dirs[name].users++
+	}
+}
+
+// leave closes the files of a directory with its last user.
+func (f *files) leave(dirs []string) {
+	for _, name := range dirs {
+		d := f.dirs[name]
+		if d.users--; d.users > 0 {
+			continue
+		}
+		for file := range d.open {
+			f.drop(d, file)
+		}
+		delete(f.dirs, name)
+	}
+}
+
 // read returns a file's content, valid until the next call.
-func (f *files) read(dir, file string) ([]byte, error) {
-	n := name{dir, file}
-	fd, kept := f.open[n]
+func (f *files) read(in, file string) ([]byte, error) {
+	d, fd, kept := f.dirs[in], -1, false
+	if d != nil {
+		fd, kept = d.open[file]
+	}
 	if !kept {
 		var err error
-		path := filepath.Join(dir, file)
+		path := filepath.Join(in, file)
 		fd, err = unix.Open(path, unix.O_RDONLY|unix.O_CLOEXEC|unix.O_NOFOLLOW, 0)
 		if err != nil {
 			return nil, fmt.Errorf("open %s: %w", path, err)
 		}
-		if kept = f.room.take(); kept {
-			f.open[n] = fd
+		if kept = d != nil && f.room > 0; kept {
+			d.open[file] = fd
+			f.room--
 		}
 	}
 	got, err := unix.Pread(fd, f.buf, 0)
 	if err != nil && kept {
 		// ENODEV: the cgroup is gone. Another one may stand there now.
-		f.drop(n)
+		f.drop(d, file)
 	} else if !kept {
 		_ = unix.Close(fd)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("read %s in %s: %w", file, dir, err)
+		return nil, fmt.Errorf("read %s in %s: %w", file, in, err)
 	}
 	if got == len(f.buf) {
-		return nil, fmt.Errorf("read %s in %s: longer than %d bytes", file, dir, len(f.buf))
+		return nil, fmt.Errorf("read %s in %s: longer than %d bytes", file, in, len(f.buf))
 	}
 	return f.buf[:got], nil
 }
 
-func (f *files) close() {
-	for n := range f.open {
-		f.drop(n)
-	}
-}
-
-func (f *files) drop(n name) {
-	_ = unix.Close(f.open[n])
-	delete(f.open, n)
-	if f.room != nil {
-		f.room.left++
-	}
-}
-
-func (r *room) take() bool {
-	if r == nil {
-		return true
-	}
-	if r.left <= 0 {
-		return false
-	}
-	r.left--
-	return true
+func (f *files) drop(d *dir, file string) {
+	_ = unix.Close(d.open[file])
+	delete(d.open, file)
+	f.room++
 }
 
 // fields calls visit for each line "name value" of b.
@@ -132,29 +139,7 @@ func find(b []byte, wants []want) (absent uint) {
 	return absent
 }
 
-// parseUint reads a whole number without making a string of it.
 func parseUint(b []byte) (v uint64, ok bool) {
-	b = bytes.TrimSpace(b)
-	const most = 1<<64 - 1
-	for _, c := range b {
-		d := uint64(c - '0')
-		if c < '0' || c > '9' || v > most/10 || v*10 > most-d {
-			return 0, false
-		}
-		v = v*10 + d
-	}
-	return v, len(b) > 0
-}
-
-// parseInt is parseUint with a sign.
-func parseInt(b []byte) (int64, bool) {
-	digits, negative := bytes.CutPrefix(b, []byte{'-'})
-	v, ok := parseUint(digits)
-	switch {
-	case !ok || v > 1<<63-1:
-		return 0, false
-	case negative:
-		return -int64(v), true
-	}
-	return int64(v), true
+	v, err := strconv.ParseUint(string(bytes.TrimSpace(b)), 10, 64)
+	return v, err == nil
 }

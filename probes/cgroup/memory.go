@@ -24,9 +24,7 @@ func ReadMemory(t probes.Target) (Memory, error) {
 	if t.Dir == nil {
 		return Memory{}, fmt.Errorf("container %s: no cgroup directories", t.Key)
 	}
-	f := files{open: map[name]int{}, buf: make([]byte, maxFileBytes)}
-	defer f.close()
-	r := &reading{files: &f, part: &probes.Cgroup{}}
+	r := &reading{files: &files{buf: make([]byte, maxFileBytes)}, part: &probes.Cgroup{}}
 	var m Memory
 	dir, usage, needed := t.Dir("memory"), "memory.current", []string{"memory.current", "memory.stat", "memory.stat:anon", "memory.stat:shmem"}
 	if t.V2 {

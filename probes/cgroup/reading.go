@@ -100,10 +100,21 @@ func (r *reading) throttling(c *container, own probes.Throttling, ownRead bool) 
 	}
 }
 
-func (r *reading) above(c *container, above *above) {
+// above is a cgroup above containers. Many have the same: each is read once for all of them in one Read.
+type above struct {
+	throttling probes.Throttling
+	ok         bool
+}
+
+func (r *reading) above(c *container, known map[string]above) {
 	for _, dir := range c.ancestors() {
-		if t, ok := above.throttling(dir, c.v2); ok {
-			r.part.Throttling = append(r.part.Throttling, t)
+		a, read := known[dir]
+		if !read {
+			a.throttling, a.ok = bandwidth(r.files, dir, c.v2)
+			known[dir] = a
+		}
+		if a.ok {
+			r.part.Throttling = append(r.part.Throttling, a.throttling)
 		}
 	}
 }

@@ -81,9 +81,9 @@ func (t *readSchedule) settle(now *probes.Cgroup) {
 }
 
 // read takes one sample; nil if not a single file could be read.
-func (c *container) read(atNs int64, above *above) *probes.Cgroup {
+func (c *container) read(atNs int64, above map[string]above) *probes.Cgroup {
 	part := &probes.Cgroup{AtNs: atNs, MemoryLimit: -1}
-	r := &reading{files: &c.files, part: part}
+	r := &reading{files: c.files, part: part}
 	own, ownRead := r.usage(c)
 	t := &c.readSchedule
 	use, settings := t.due(part)
