@@ -84,7 +84,7 @@ func (g *gpu) read() []probes.Device {
 		d.Sharing = wire.SharingMIG
 	} else {
 		g.duty(&d)
-		g.gpmRead(&d)
+		g.gpmRead(&d, "nvmlGpmSampleGet", g.dev.GpmSampleGet)
 	}
 	g.memory(&d)
 	g.power(&d)

@@ -64,27 +64,14 @@ func (g *gpu) keepGPM(living map[string]bool) {
 	}
 }
 
-// gpmRead samples the device and adds what happened since the last time.
-func (g *gpu) gpmRead(d *probes.Device) {
+// gpmRead samples the device, or a slice of it, and adds what happened since the last time: the sample
+// just written into the older place is the newer one.
+func (g *gpu) gpmRead(d *probes.Device, name string, sample func(into nvml.GpmSample) nvml.Return) {
 	p := g.gpmOf(d.UUID)
 	if p == nil {
 		return
 	}
-	g.gpmBetween(p, d, g.call("nvmlGpmSampleGet", func() nvml.Return { return g.dev.GpmSampleGet(p.older) }))
-}
-
-// gpmReadSlice does the same for a slice, which its GPU samples by the instance's number.
-func (g *gpu) gpmReadSlice(instance int, d *probes.Device) {
-	p := g.gpmOf(d.UUID)
-	if p == nil {
-		return
-	}
-	g.gpmBetween(p, d, g.call("nvmlGpmMigSampleGet", func() nvml.Return { return g.dev.GpmMigSampleGet(instance, p.older) }))
-}
-
-// gpmBetween takes the sample just written into the older place as the newer one.
-func (g *gpu) gpmBetween(p *gpmPair, d *probes.Device, got wire.Code) {
-	if got != wire.OK {
+	if g.call(name, func() nvml.Return { return sample(p.older) }) != wire.OK {
 		p.filled = false
 		return
 	}

@@ -3,7 +3,6 @@
 package main
 
 import (
-	"cmp"
 	"fmt"
 	"strings"
 
@@ -12,9 +11,6 @@ import (
 
 	"github.com/trimtab/trimtab/probes/nvml/wire"
 )
-
-// defaultLibrary is the soname that every driver installs.
-const defaultLibrary = "libnvidia-ml.so.1"
 
 // library is the one way to NVML: each call is looked up first, told to the page,
 // and left out where it proved deadly. Used from one goroutine.
@@ -31,7 +27,6 @@ type library struct {
 // openLibrary loads NVML where the bindings' functions are looked for when they are called. The
 // library's constructors run, so this may hang or kill as a call may.
 func openLibrary(path string, p *wire.Page) (*library, error) {
-	path = cmp.Or(path, defaultLibrary)
 	l := &library{
 		api: nvml.New(nvml.WithLibraryPath(path)), loaded: dl.New(path, dl.RTLD_LAZY|dl.RTLD_GLOBAL),
 		symbols: map[string]bool{}, page: p, skip: map[wire.CallKey]bool{}, outcomes: map[wire.CallKey]wire.Code{},

@@ -26,13 +26,7 @@ import (
 )
 
 func main() {
-	path := ""
-	for _, a := range os.Args[1:] {
-		if v, ok := strings.CutPrefix(a, wire.LibraryFlag); ok {
-			path = v
-		}
-	}
-	if err := childMain(path); err != nil {
+	if err := childMain(strings.TrimPrefix(os.Args[len(os.Args)-1], wire.LibraryFlag)); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}

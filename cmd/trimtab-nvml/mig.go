@@ -53,7 +53,8 @@ func (g *gpu) slice(dev nvml.Device) (probes.Device, bool) {
 	a.memory(&d)
 	d.Processes, _ = a.processes()
 	if instance, c := get(&a, "nvmlDeviceGetGpuInstanceId", dev.GetGpuInstanceId); c == wire.OK {
-		g.gpmReadSlice(instance, &d)
+		// Its GPU samples it, by the instance's number.
+		g.gpmRead(&d, "nvmlGpmMigSampleGet", func(into nvml.GpmSample) nvml.Return { return g.dev.GpmMigSampleGet(instance, into) })
 	}
 	if a.lost != wire.OK {
 		g.lost = a.lost

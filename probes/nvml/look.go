@@ -19,23 +19,15 @@ type Summary struct {
 	Virtual bool   // trimtab's own virtual GPU answers
 	Devices []probes.Device
 	// Answers is what each function said last, by device (UUID, or "" for the library).
-	Answers []Answer
+	Answers []wire.Outcome
 	// Silent are calls that hung or ended the child.
 	Silent []string
-}
-
-// Answer is what one function said.
-type Answer struct {
-	Device string
-	Call   string
-	OK     bool
-	Said   string // "answered", "not supported", "not in this library", …
 }
 
 // Answered lists the functions that answered a device.
 func (s Summary) Answered(uuid string) (calls []string) {
 	for _, a := range s.Answers {
-		if a.Device == uuid && a.OK {
+		if a.Device == uuid && a.Code == wire.OK {
 			calls = append(calls, strings.TrimPrefix(a.Call, "nvml"))
 		}
 	}
@@ -80,9 +72,6 @@ func (r *Reader) summary() (s Summary, news <-chan struct{}, err error) {
 	case b.readings < lookReadings:
 		return s, r.news, nil
 	}
-	s.Devices = b.deliver(now, r.o.StaleAfter)
-	for _, o := range b.outcomes {
-		s.Answers = append(s.Answers, Answer{Device: o.Device, Call: o.Call, OK: o.Code == wire.OK, Said: o.Code.String()})
-	}
+	s.Devices, s.Answers = b.deliver(now, r.o.StaleAfter), b.outcomes
 	return s, nil, nil
 }

@@ -82,7 +82,7 @@ func (c *check) nvml(ctx context.Context) error {
 		c.report.say("         reading: %s", text)
 	}
 	for _, a := range s.Answers {
-		c.report.say("         %-10.10s %-44s %s", a.Device, a.Call, a.Said)
+		c.report.say("         %-10.10s %-44s %s", a.Device, a.Call, a.Code)
 	}
 	c.report.judge(len(s.Silent) == 0, "nvml", "calls that hung or ended the child", "", fmt.Sprint(len(s.Silent), " ", strings.Join(s.Silent, " ")))
 	return nil
