@@ -5,16 +5,17 @@ package main
 import (
 	"encoding/binary"
 	"math"
+	"strings"
 
 	"github.com/NVIDIA/go-nvml/pkg/nvml"
 
 	"github.com/trimtab/trimtab/probes/nvml/wire"
 )
 
-// asker asks about one device, or one slice. Once the device is lost nothing more is asked.
+// asker asks about one device, one slice, or the library as a whole. Once the device is lost nothing more is asked.
 type asker struct {
 	lib  *library
-	id   string // UUID, or "#index": the name under which calls are told
+	id   string // UUID, "#index", or "" for the library: the name under which calls are told
 	dev  nvml.Device
 	lost wire.Code // wire.OK: it answers
 }
@@ -37,9 +38,13 @@ func get[T any](a *asker, name string, ask func() (T, nvml.Return)) (v T, c wire
 	return v, c
 }
 
-// text asks for one text; "": no answer.
+// text asks for one text, as UTF-8; "": no answer.
 func (a *asker) text(name string, ask func() (string, nvml.Return)) string {
-	return valid(get(a, name, ask))
+	s, c := get(a, name, ask)
+	if c != wire.OK {
+		return ""
+	}
+	return strings.ToValidUTF8(s, "")
 }
 
 // number asks for one number of 32 bits, nil where there is no answer or a sentinel.

@@ -32,10 +32,8 @@ func openGPU(lib *library, index int, virtual bool) *gpu {
 		base:  probes.Device{Index: index, Minor: index, Virtual: virtual},
 		gpm:   map[string]*gpmPair{},
 	}
-	g.lost = lib.call(g.id, lib.newest("nvmlDeviceGetHandleByIndex_v2", "nvmlDeviceGetHandleByIndex"), func() (r nvml.Return) {
-		g.dev, r = lib.api.DeviceGetHandleByIndex(index)
-		return r
-	})
+	handle := lib.newest("nvmlDeviceGetHandleByIndex_v2", "nvmlDeviceGetHandleByIndex")
+	g.dev, g.lost = get(&g.asker, handle, func() (nvml.Device, nvml.Return) { return lib.api.DeviceGetHandleByIndex(index) })
 	if g.lost != wire.OK {
 		g.dev = nil
 		return g

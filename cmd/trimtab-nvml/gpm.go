@@ -32,8 +32,8 @@ func (g *gpu) gpmOf(uuid string) *gpmPair {
 	}
 	p := &gpmPair{}
 	for _, into := range []*nvml.GpmSample{&p.older, &p.newer} {
-		var s nvml.GpmSample
-		if g.lib.call(g.id, "nvmlGpmSampleAlloc", func() (r nvml.Return) { s, r = g.lib.api.GpmSampleAlloc(); return r }) != wire.OK {
+		s, c := get(&g.asker, "nvmlGpmSampleAlloc", g.lib.api.GpmSampleAlloc)
+		if c != wire.OK {
 			p.free(g)
 			return nil
 		}

@@ -4,7 +4,6 @@ package main
 
 import (
 	"fmt"
-	"strings"
 
 	"github.com/NVIDIA/go-nvml/pkg/dl"
 	"github.com/NVIDIA/go-nvml/pkg/nvml"
@@ -85,20 +84,6 @@ func (l *library) enter(key wire.CallKey, ask func() nvml.Return) (c wire.Code) 
 		}
 	}()
 	return wire.Code(ask())
-}
-
-// text asks the library as a whole for one text; "": no answer.
-func (l *library) text(name string, ask func() (string, nvml.Return)) (s string) {
-	c := l.call("", name, func() (r nvml.Return) { s, r = ask(); return r })
-	return valid(s, c)
-}
-
-// valid is a text that was answered, as UTF-8.
-func valid(s string, c wire.Code) string {
-	if c != wire.OK {
-		return ""
-	}
-	return strings.ToValidUTF8(s, "")
 }
 
 // note corrects an outcome: the call succeeded, and its value was a sentinel.

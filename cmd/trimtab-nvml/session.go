@@ -11,7 +11,6 @@ import (
 	"os"
 	"slices"
 
-	"github.com/NVIDIA/go-nvml/pkg/nvml"
 	"golang.org/x/sys/unix"
 
 	"github.com/trimtab/trimtab/probes/nvml/wire"
@@ -41,17 +40,15 @@ func openSession(path string, p *wire.Page, q wire.Request) (*session, *wire.Fai
 	}
 	s := &session{lib: lib, hello: wire.Hello{Protocol: wire.Protocol}}
 	s.leaveOut(q.Skip)
-	if c := lib.call("", lib.newest("nvmlInit_v2", "nvmlInit"), lib.api.Init); c != wire.OK {
+	whole := asker{lib: lib}
+	if c := whole.call(lib.newest("nvmlInit_v2", "nvmlInit"), lib.api.Init); c != wire.OK {
 		return nil, noInit(c)
 	}
 	s.hello.Virtual = lib.has(virtualSymbol)
-	s.hello.Driver = lib.text("nvmlSystemGetDriverVersion", lib.api.SystemGetDriverVersion)
-	s.hello.NVML = lib.text("nvmlSystemGetNVMLVersion", lib.api.SystemGetNVMLVersion)
-	var n int
-	if c := lib.call("", lib.newest("nvmlDeviceGetCount_v2", "nvmlDeviceGetCount"), func() (r nvml.Return) {
-		n, r = lib.api.DeviceGetCount()
-		return r
-	}); c != wire.OK {
+	s.hello.Driver = whole.text("nvmlSystemGetDriverVersion", lib.api.SystemGetDriverVersion)
+	s.hello.NVML = whole.text("nvmlSystemGetNVMLVersion", lib.api.SystemGetNVMLVersion)
+	n, c := get(&whole, lib.newest("nvmlDeviceGetCount_v2", "nvmlDeviceGetCount"), lib.api.DeviceGetCount)
+	if c != wire.OK {
 		return nil, &wire.Failure{Why: "the driver's devices cannot be counted: " + c.String()}
 	}
 	if n == 0 {

@@ -1,10 +1,8 @@
 package cgroup
 
 import (
-	"bytes"
 	"fmt"
 	"path/filepath"
-	"strconv"
 
 	"golang.org/x/sys/unix"
 )
@@ -101,45 +99,4 @@ func (f *files) drop(d *dir, file string) {
 	_ = unix.Close(d.open[file])
 	delete(d.open, file)
 	f.room++
-}
-
-// fields calls visit for each line "name value" of b.
-func fields(b []byte, visit func(name, value []byte)) {
-	for line := range bytes.Lines(b) {
-		if name, value, ok := bytes.Cut(line, []byte{' '}); ok {
-			visit(name, bytes.TrimSpace(value))
-		}
-	}
-}
-
-// want is a value that a file of "name value" lines is asked for.
-type want struct {
-	name string
-	into *uint64
-}
-
-// find fills in what is asked for; the answer has a bit for each that is not there.
-func find(b []byte, wants []want) (absent uint) {
-	absent = 1<<len(wants) - 1
-	fields(b, func(name, value []byte) {
-		if absent == 0 {
-			return
-		}
-		for i, w := range wants {
-			if string(name) != w.name {
-				continue
-			}
-			if v, ok := parseUint(value); ok {
-				*w.into = v
-				absent &^= 1 << i
-			}
-			return
-		}
-	})
-	return absent
-}
-
-func parseUint(b []byte) (v uint64, ok bool) {
-	v, err := strconv.ParseUint(string(bytes.TrimSpace(b)), 10, 64)
-	return v, err == nil
 }

@@ -29,8 +29,8 @@ func ReadMemory(t probes.Target) (Memory, error) {
 	dir, usage, needed := t.Dir("memory"), "memory.current", []string{"memory.current", "memory.stat", "memory.stat:anon", "memory.stat:shmem"}
 	if t.V2 {
 		var inactive, active, slab, dirty, writeback uint64 // what is not told is taken for rigid
-		r.table(dir, "memory.stat", want{"anon", &m.Anon}, want{"shmem", &m.Shmem}, want{"inactive_file", &inactive}, want{"active_file", &active},
-			want{"slab_reclaimable", &slab}, want{"file_dirty", &dirty}, want{"file_writeback", &writeback})
+		r.table(dir, "memory.stat", map[string]*uint64{"anon": &m.Anon, "shmem": &m.Shmem, "inactive_file": &inactive, "active_file": &active,
+			"slab_reclaimable": &slab, "file_dirty": &dirty, "file_writeback": &writeback})
 		// The list is read first: what is charged in between counts as rigid.
 		m.Usage, _ = r.number(dir, usage)
 		free := inactive + active
@@ -38,7 +38,7 @@ func ReadMemory(t probes.Target) (Memory, error) {
 	} else {
 		usage, needed = "memory.usage_in_bytes", []string{"memory.usage_in_bytes", "memory.stat", "memory.stat:total_rss", "memory.stat:total_shmem"}
 		// total_swap is there where memory.memsw.limit_in_bytes is, the one that it counts against.
-		r.table(dir, "memory.stat", want{"total_rss", &m.Anon}, want{"total_shmem", &m.Shmem}, want{"total_swap", &m.Swap})
+		r.table(dir, "memory.stat", map[string]*uint64{"total_rss": &m.Anon, "total_shmem": &m.Shmem, "total_swap": &m.Swap})
 		m.Usage, _ = r.number(dir, usage)
 	}
 	for _, missing := range r.part.Missing {

@@ -4,6 +4,7 @@ import (
 	"bytes"
 
 	"github.com/trimtab/trimtab/probes"
+	"github.com/trimtab/trimtab/probes/procfs"
 )
 
 // v1Unlimited: v1 says "no memory limit" as the largest multiple of a page below
@@ -39,7 +40,7 @@ func (r *reading) number(dir, name string) (uint64, bool) {
 	if !ok {
 		return 0, false
 	}
-	v, ok := parseUint(b)
+	v, ok := procfs.ParseUint(b)
 	if !ok {
 		r.miss(name)
 	}
@@ -47,19 +48,16 @@ func (r *reading) number(dir, name string) (uint64, bool) {
 }
 
 // table reads "name value" lines. A name that does not appear is noted as file:name.
-func (r *reading) table(dir, file string, wants ...want) {
-	b, ok := r.text(dir, file)
-	if !ok {
-		return
+func (r *reading) table(dir, file string, wants map[string]*uint64) {
+	if b, ok := r.text(dir, file); ok {
+		r.find(b, file, wants)
 	}
-	r.absent(file, wants, find(b, wants))
 }
 
-func (r *reading) absent(file string, wants []want, absent uint) {
-	for i, w := range wants {
-		if absent&(1<<i) != 0 {
-			r.miss(file + ":" + w.name)
-		}
+func (r *reading) find(b []byte, file string, wants map[string]*uint64) {
+	procfs.Find(b, wants)
+	for name := range wants {
+		r.miss(file + ":" + name)
 	}
 }
 
@@ -70,9 +68,8 @@ func (r *reading) usage(c *container) (own probes.Throttling, ok bool) {
 		return own, false
 	}
 	var usageUs uint64
-	wants := []want{{"usage_usec", &usageUs}}
 	if b, ok := r.text(c.unified, "cpu.stat"); ok {
-		r.absent("cpu.stat", wants, find(b, wants))
+		r.find(b, "cpu.stat", map[string]*uint64{"usage_usec": &usageUs})
 		r.part.CPUUsageNs = usageUs * 1000
 		return withheld(b)
 	}
@@ -142,7 +139,7 @@ func (r *reading) cpuset(dir, name string) {
 
 func (r *reading) limitV2(dir string) {
 	if b, ok := r.text(dir, "memory.max"); ok && string(bytes.TrimSpace(b)) != "max" {
-		if v, ok := parseUint(b); ok {
+		if v, ok := procfs.ParseUint(b); ok {
 			r.part.MemoryLimit = int64(min(v, 1<<63-1))
 		} else {
 			r.miss("memory.max")
@@ -156,20 +153,20 @@ func (r *reading) memoryV1(dir string) {
 	p := r.part
 	p.MemoryBytes, _ = r.number(dir, "memory.usage_in_bytes")
 	p.EventsMax, _ = r.number(dir, "memory.failcnt")
-	r.table(dir, "memory.oom_control", want{"oom_kill", &p.OOMKills})
+	r.table(dir, "memory.oom_control", map[string]*uint64{"oom_kill": &p.OOMKills})
 	// As with v2's "file", v1's cache holds shmem as well.
-	r.table(dir, "memory.stat", want{"total_rss", &p.Anon}, want{"total_cache", &p.File}, want{"total_shmem", &p.Shmem},
-		want{"total_inactive_file", &p.InactiveFile},
-		want{"total_workingset_refault_file", &p.RefaultFile}, want{"total_workingset_refault_anon", &p.RefaultAnon},
-		want{"total_pgmajfault", &p.MajorFaults})
+	r.table(dir, "memory.stat", map[string]*uint64{"total_rss": &p.Anon, "total_cache": &p.File, "total_shmem": &p.Shmem,
+		"total_inactive_file":           &p.InactiveFile,
+		"total_workingset_refault_file": &p.RefaultFile, "total_workingset_refault_anon": &p.RefaultAnon,
+		"total_pgmajfault": &p.MajorFaults})
 }
 
 func (r *reading) memoryV2(dir string) {
 	p := r.part
 	p.MemoryBytes, _ = r.number(dir, "memory.current")
-	r.table(dir, "memory.events", want{"max", &p.EventsMax}, want{"oom_kill", &p.OOMKills})
-	r.table(dir, "memory.stat", want{"anon", &p.Anon}, want{"file", &p.File}, want{"shmem", &p.Shmem}, want{"inactive_file", &p.InactiveFile},
-		want{"workingset_refault_file", &p.RefaultFile}, want{"workingset_refault_anon", &p.RefaultAnon}, want{"pgmajfault", &p.MajorFaults})
+	r.table(dir, "memory.events", map[string]*uint64{"max": &p.EventsMax, "oom_kill": &p.OOMKills})
+	r.table(dir, "memory.stat", map[string]*uint64{"anon": &p.Anon, "file": &p.File, "shmem": &p.Shmem, "inactive_file": &p.InactiveFile,
+		"workingset_refault_file": &p.RefaultFile, "workingset_refault_anon": &p.RefaultAnon, "pgmajfault": &p.MajorFaults})
 }
 
 // pressure reads PSI; HasPSI only if all three resources tell.
@@ -196,12 +193,12 @@ func (r *reading) pressure(dir string) {
 // "full" before 5.13, where it is zero by its meaning.
 func parsePressure(b []byte, into *probes.Pressure) bool {
 	some := false
-	fields(b, func(name, value []byte) {
+	procfs.Fields(b, func(name, value []byte) {
 		_, total, ok := bytes.Cut(value, []byte("total="))
 		if !ok {
 			return
 		}
-		v, ok := parseUint(total)
+		v, ok := procfs.ParseUint(total)
 		if !ok {
 			return
 		}

@@ -5,6 +5,7 @@ import (
 	"strconv"
 
 	"github.com/trimtab/trimtab/probes"
+	"github.com/trimtab/trimtab/probes/procfs"
 	"github.com/trimtab/trimtab/runtime"
 )
 
@@ -47,6 +48,7 @@ func quotaV2(f *files, dir string, t *probes.Throttling) bool {
 
 // withheld finds in cpu.stat what a quota has withheld.
 func withheld(stat []byte) (t probes.Throttling, ok bool) {
-	ok = find(stat, []want{{"nr_periods", &t.Periods}, {"nr_throttled", &t.Throttled}}) == 0
-	return t, ok
+	wants := map[string]*uint64{"nr_periods": &t.Periods, "nr_throttled": &t.Throttled}
+	procfs.Find(stat, wants)
+	return t, len(wants) == 0
 }

@@ -81,28 +81,10 @@ func parseStat(b []byte, h *probes.Host) error {
 
 func parseMeminfo(b []byte, h *probes.Host) error {
 	want := map[string]*uint64{"MemTotal:": &h.MemTotal, "MemAvailable:": &h.MemAvail}
-	for line := range bytes.Lines(b) {
-		if len(want) == 0 {
-			break // they stand among the first
-		}
-		f := bytes.Fields(line)
-		if len(f) < 2 {
-			continue
-		}
-		into, ok := want[string(f[0])]
-		if !ok {
-			continue
-		}
-		kib, err := strconv.ParseUint(string(f[1]), 10, 54) // as bytes they fit in 64 bits
-		if err != nil {
-			return fmt.Errorf("host probe: meminfo: %w", err)
-		}
-		*into = kib << 10
-		delete(want, string(f[0]))
-	}
-	if len(want) > 0 {
+	if procfs.Find(b, want); len(want) > 0 {
 		return fmt.Errorf("host probe: meminfo: lacks %d of MemTotal and MemAvailable", len(want))
 	}
+	h.MemTotal, h.MemAvail = h.MemTotal<<10, h.MemAvail<<10 // kiB
 	if h.MemTotal == 0 {
 		return errors.New("host probe: meminfo: a host without memory")
 	}

@@ -18,7 +18,7 @@ const maxCached = 8192
 type Owners struct {
 	procRoot string
 	mu       sync.Mutex
-	known    map[string]ownGroups         // by container
+	known    map[string]ownGroups  // by container
 	groups   map[membership]string // cgroup → container
 	cache    map[holder]string
 }

@@ -30,6 +30,36 @@ func Read(path string, limit int64) ([]byte, error) {
 	return io.ReadAll(io.LimitReader(f, limit))
 }
 
+// Fields calls visit for each line "name value" of b.
+func Fields(b []byte, visit func(name, value []byte)) {
+	for line := range bytes.Lines(b) {
+		if name, value, ok := bytes.Cut(line, []byte{' '}); ok {
+			visit(name, bytes.TrimSpace(value))
+		}
+	}
+}
+
+// Find fills in what is asked of a file of "name value" lines, where a unit may follow; wants keeps what is not there.
+func Find(b []byte, wants map[string]*uint64) {
+	Fields(b, func(name, value []byte) {
+		into, ok := wants[string(name)]
+		if !ok {
+			return
+		}
+		number, _, _ := bytes.Cut(value, []byte{' '})
+		if v, ok := ParseUint(number); ok {
+			*into = v
+			delete(wants, string(name))
+		}
+	})
+}
+
+// ParseUint reads a whole number, with blanks around it.
+func ParseUint(b []byte) (v uint64, ok bool) {
+	v, err := strconv.ParseUint(string(bytes.TrimSpace(b)), 10, 64)
+	return v, err == nil
+}
+
 // Path is a file of a process.
 func Path(procRoot string, pid int32, name string) string {
 	return filepath.Join(procRoot, strconv.Itoa(int(pid)), name)
