@@ -14,12 +14,14 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/trimtab/trimtab/probes/uprobe/symbols"
 	"github.com/trimtab/trimtab/tuner/api"
 	"github.com/trimtab/trimtab/tuner/api/client"
 	"github.com/trimtab/trimtab/tuner/config"
 )
 
 func main() {
+	symbols.ChildMain()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	code := execute(ctx, newRoot(), os.Args[1:], os.Stdout, os.Stderr)
 	stop()
@@ -42,7 +44,7 @@ func newRoot() *cobra.Command {
 	root.PersistentPreRunE = func(cmd *cobra.Command, _ []string) error { return checkOutput(cmd) }
 	root.AddCommand(psCommand(), topCommand(), explainCommand(), adviceCommand(), historyCommand(), reportCommand(), statusCommand(), enableCommand(), disableCommand(),
 		restoreCommand(), resumeCommand(), pauseCommand(), apiCommand(), configCommand(), versionCommand(),
-		daemonCommand(), doctorCommand(), gpuCommand(), profilesCommand(), placeCommand(), recordCommand(), replayCommand(), symbolsChildCommand(),
+		daemonCommand(), doctorCommand(), gpuCommand(), profilesCommand(), placeCommand(), recordCommand(), replayCommand(),
 		formerly("fingerprints", "profiles", profilesCommand()), formerly("idle", "gpu idle", idleCommand()))
 	root.AddCommand(manCommands()...)
 	return root

@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/cilium/ebpf"
-	"github.com/spf13/cobra"
 
 	"github.com/trimtab/trimtab/probes"
 	probecgroup "github.com/trimtab/trimtab/probes/cgroup"
@@ -27,7 +26,6 @@ import (
 	"github.com/trimtab/trimtab/probes/rate"
 	"github.com/trimtab/trimtab/probes/ticks"
 	"github.com/trimtab/trimtab/probes/uprobe"
-	"github.com/trimtab/trimtab/probes/uprobe/symbols"
 	"github.com/trimtab/trimtab/runtime"
 	"github.com/trimtab/trimtab/runtime/cgroup"
 	"github.com/trimtab/trimtab/tuner/agent"
@@ -169,19 +167,3 @@ func (d *devices) Cost() probes.Cost {
 }
 
 func (d *devices) Close() error { return d.reader.Close() }
-
-// symbolsChildCommand is the process that reads containers' libraries for the daemon.
-func symbolsChildCommand() *cobra.Command {
-	return &cobra.Command{
-		Use:                symbols.ChildCommand,
-		Short:              "Read libraries for the daemon, which starts this",
-		Hidden:             true,
-		DisableFlagParsing: true,
-		RunE: func(*cobra.Command, []string) error {
-			if code := symbols.Child(); code != 0 {
-				return &exitError{code: code}
-			}
-			return nil
-		},
-	}
-}

@@ -12,37 +12,32 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ChildCommand is the subcommand under which the binary reads files for a [Reader].
-const ChildCommand = "symbols-child"
+// childCommand is the argument with which the binary reads files for a [Reader].
+const childCommand = "symbols-child"
 
-// ChildMain is for the first line of a program's main: where a [Reader] started it,
-// it reads files for it and exits.
+// ChildMain is for the first line of a program's main: where a [Reader] started it, it reads the files
+// that it is sent, and exits with its parent's side of the socket.
 func ChildMain() {
-	if isChild() {
-		os.Exit(Child())
+	if !isChild() {
+		return
 	}
+	if err := childMain(); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	os.Exit(0)
 }
 
-func isChild() bool { return len(os.Args) > 1 && os.Args[1] == ChildCommand }
+func isChild() bool { return len(os.Args) > 1 && os.Args[1] == childCommand }
 
 var errNoFile = errors.New("a request without its file")
 
 // socketFD is where the child finds the socket to its parent.
 const socketFD = 3
 
-// Child is the child's main: it reads the files that it is sent, and ends with its
-// parent's side of the socket. It returns the exit code.
-func Child() int {
-	if err := childMain(); err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		return 1
-	}
-	return 0
-}
-
 func childMain() error {
 	if kind, err := unix.GetsockoptInt(socketFD, unix.SOL_SOCKET, unix.SO_TYPE); err != nil || kind != unix.SOCK_SEQPACKET {
-		return fmt.Errorf("%s is started by trimtab alone", ChildCommand)
+		return fmt.Errorf("%s is started by trimtab alone", childCommand)
 	}
 	unix.CloseOnExec(socketFD)
 	conn, err := packets(os.NewFile(socketFD, "parent"))

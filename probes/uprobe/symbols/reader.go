@@ -73,10 +73,9 @@ type Reader struct {
 	spent    time.Duration // of CPU by those that have ended
 }
 
-// NewReader makes a reader without children. Its program calls [ChildMain], or
-// [Child] when its first argument is [ChildCommand].
+// NewReader makes a reader without children. Its program calls [ChildMain].
 func NewReader() *Reader {
-	return &Reader{argv: []string{"/proc/self/exe", ChildCommand}, idleFor: idleFor, patience: patience,
+	return &Reader{argv: []string{"/proc/self/exe", childCommand}, idleFor: idleFor, patience: patience,
 		busy: make(chan struct{}, maxBusy), closing: make(chan struct{})}
 }
 

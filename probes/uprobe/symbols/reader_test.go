@@ -372,8 +372,8 @@ func TestGather(t *testing.T) {
 // A binary that does not serve does not start more of its kind.
 func TestReaderNeedsAServer(t *testing.T) {
 	defer func(args []string) { os.Args = args }(os.Args)
-	os.Args = []string{os.Args[0], ChildCommand}
-	if _, err := start([]string{"/proc/self/exe", ChildCommand}); !errors.Is(err, errLost) {
+	os.Args = []string{os.Args[0], childCommand}
+	if _, err := start([]string{"/proc/self/exe", childCommand}); !errors.Is(err, errLost) {
 		t.Errorf("%v, want %v", err, errLost)
 	}
 }
