@@ -42,11 +42,7 @@ func (p *Probe) drainClosed() {
 			return // empty, or nothing more to come
 		}
 		r, err := decode(p.closedRecord.RawSample)
-		if err != nil {
-			p.undecoded++
-			continue
-		}
-		if a := p.accountOf(r); a != nil {
+		if a := p.accountOf(r); err == nil && a != nil {
 			a.closed(r, now)
 		}
 	}

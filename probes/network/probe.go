@@ -65,7 +65,6 @@ type Probe struct {
 	nextWalk     time.Time
 	buf          []byte
 	closedRecord ringbuf.Record
-	undecoded    uint64
 }
 
 var _ probes.Probe = (*Probe)(nil)
@@ -232,15 +231,12 @@ func (p *Probe) missingOf(c *container) []string {
 
 // Cost returns the memory of the maps, and sockets whose final counters were lost.
 func (p *Probe) Cost() probes.Cost {
-	cost := probes.Cost{Lost: p.undecoded}
 	if p.loaded == nil {
-		return cost
+		return probes.Cost{}
 	}
+	var cost probes.Cost
 	cost.MapBytes = bpf.MapBytes(p.loaded.objs.Watched, p.loaded.objs.Containers, p.loaded.objs.Passes, p.loaded.objs.Closed)
-	var lost uint64
-	if p.loaded.objs.LostTotal.Get(&lost) == nil {
-		cost.Lost += lost
-	}
+	_ = p.loaded.objs.LostTotal.Get(&cost.Lost) // 0 where it cannot be read
 	return cost
 }
 
