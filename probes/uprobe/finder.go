@@ -5,9 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"path/filepath"
 	"slices"
-	"strconv"
 	"sync"
 	"time"
 
@@ -270,7 +268,7 @@ func (f *Finder) due(k *container, pid int32) (*process, uint64) {
 func (f *Finder) meet(k *container, pid int32) (*process, uint64) {
 	p := f.processes[pid]
 	if p != nil && p.key == k.key {
-		path := filepath.Join(f.procRoot, strconv.Itoa(int(pid)), "statm")
+		path := procfs.Path(f.procRoot, pid, "statm")
 		if p.statm.isOpen() {
 			b, err := p.statm.read(&f.room, path, &f.buf)
 			if size, ok := sizeOf(b); ok && err == nil {

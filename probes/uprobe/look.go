@@ -5,9 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path"
-	"path/filepath"
 	"slices"
-	"strconv"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -89,8 +87,7 @@ func (f *Finder) newLook(p *process) *look {
 // run searches a process's mappings. It may wait for ever.
 func (l *look) run() {
 	l.deadline = time.Now().Add(lookTime)
-	dir := filepath.Join(l.procRoot, strconv.Itoa(int(l.pid)))
-	text, err := procfs.Read(filepath.Join(dir, "maps"), maxMapsBytes)
+	text, err := procfs.Read(procfs.Path(l.procRoot, l.pid, "maps"), maxMapsBytes)
 	if err == nil {
 		l.mounts, err = readMounts(l.procRoot, l.pid)
 	}
