@@ -1,3 +1,15 @@
+// Package network reads what containers' TCP sockets moved, and what the host's
+// links can give. Sockets that were connected long before are found: a BPF
+// iterator walks the open files of the host, in whatever network namespace the
+// sockets are, so that no namespace is entered and CAP_BPF with CAP_PERFMON will do.
+//
+// What is not seen: UDP by socket (it is in Links), MPTCP's subflows, sockets in no
+// descriptor table, and a shaping queue inside a container's namespace: one at
+// the host's end of its veth is.
+//
+// The trap: the walk costs what the host has of open files, not what the
+// containers have, so it is spaced out to a bounded share of one CPU, and
+// Network.AtNs tells when it was.
 package network
 
 import (
@@ -6,6 +18,7 @@ import (
 	"errors"
 	"fmt"
 	"time"
+	"unsafe"
 
 	"github.com/cilium/ebpf/ringbuf"
 
@@ -246,4 +259,59 @@ func (p *Probe) Close() error {
 		return nil
 	}
 	return p.loaded.close()
+}
+
+const recordBytes = int(unsafe.Sizeof(socketsSockRecord{}))
+
+// decode reads one record, of one socket of one container, from the front of b.
+func decode(b []byte) (r socketsSockRecord, err error) {
+	if len(b) < recordBytes {
+		return r, fmt.Errorf("socket record has %d bytes of %d", len(b), recordBytes)
+	}
+	copy(unsafe.Slice((*byte)(unsafe.Pointer(&r)), recordBytes), b)
+	return r, nil
+}
+
+// accountOf finds the container that a record is of; nil: no longer watched.
+func (p *Probe) accountOf(r socketsSockRecord) *account {
+	c := p.bySlot[r.Slot]
+	if c == nil || c.gen != r.Gen {
+		return nil
+	}
+	return c.account
+}
+
+// drainClosed takes the final counters of sockets that closed.
+func (p *Probe) drainClosed() {
+	if p.loaded == nil || p.loaded.closed == nil {
+		return
+	}
+	now := procfs.MonotonicNs()
+	p.loaded.closed.SetDeadline(time.Unix(0, 0)) // what is there, without waiting
+	for {
+		if p.loaded.closed.ReadInto(&p.closedRecord) != nil {
+			return // empty, or nothing more to come
+		}
+		r, err := decode(p.closedRecord.RawSample)
+		if a := p.accountOf(r); err == nil && a != nil {
+			a.closed(r, now)
+		}
+	}
+}
+
+// walk makes one pass over the open files of the host.
+func (p *Probe) walk(ctx context.Context) error {
+	p.pass++
+	p.walkNs = procfs.MonotonicNs()
+	if err := p.loaded.objs.Pass.Set(p.pass); err != nil {
+		return fmt.Errorf("begin a pass: %w", err)
+	}
+	size := func([]byte) (int, error) { return recordBytes, nil }
+	return bpf.Records(ctx, p.loaded.iter, p.buf, size, func(b []byte) error {
+		r, err := decode(b)
+		if a := p.accountOf(r); err == nil && a != nil {
+			a.seen(r, p.pass, p.walkNs)
+		}
+		return err
+	})
 }
