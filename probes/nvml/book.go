@@ -30,8 +30,7 @@ type book struct {
 	skips    skips
 	silent   []string // the latest calls that hung or ended a child
 	outcomes []wire.Outcome
-	readings int // complete ones
-	turn     int // the reading under way
+	turn     int // the reading under way: so many are complete
 
 	pastCPUNs, cpuNs, rssBytes uint64 // of children past and of the present one
 }
@@ -102,7 +101,6 @@ func (b *book) complete(e wire.End, nowNs int64) (lost bool) {
 		lost = lost || k.Lost != ""
 	}
 	b.turn++
-	b.readings++
 	return lost
 }
 
@@ -144,7 +142,7 @@ func stripped(d probes.Device, why string) probes.Device {
 
 // complaint is the doctor's word on the devices that are there.
 func (b *book) complaint(nowNs int64, stale time.Duration) (ok bool, lost string) {
-	if b.readings == 0 {
+	if b.turn == 0 {
 		return false, "no reading yet"
 	}
 	for _, id := range slices.Sorted(maps.Keys(b.devices)) {

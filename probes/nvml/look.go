@@ -69,7 +69,7 @@ func (r *Reader) summary() (s Summary, news <-chan struct{}, err error) {
 		return s, nil, nil
 	case b.why != "":
 		return s, nil, errors.New(b.why)
-	case b.readings < lookReadings:
+	case b.turn < lookReadings:
 		return s, r.news, nil
 	}
 	s.Devices, s.Answers = b.deliver(now, r.o.StaleAfter), b.outcomes

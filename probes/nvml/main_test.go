@@ -150,7 +150,7 @@ func until(t *testing.T, r *Reader, what string, ok func() bool) {
 func readings(r *Reader) int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.book.readings
+	return r.book.turn
 }
 
 // read is what there is now; why there is nothing is for Status.

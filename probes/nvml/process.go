@@ -186,23 +186,17 @@ func (p *process) end() (gone bool) {
 	return gone
 }
 
-// limits are how long a child may be silent.
-type limits struct {
-	call time.Duration // inside one call
-	slow time.Duration // inside the few that set up devices, or outside any call
-}
-
-// of gives the limit for what the page shows. Setting up a device that nothing else
-// keeps awake takes seconds.
-func (l limits) of(e wire.Entry) time.Duration {
+// patience is how long a child may be silent where the page shows that it is. Setting up a device that
+// nothing else keeps awake takes seconds.
+func (o Options) patience(e wire.Entry) time.Duration {
 	switch e.Call {
 	case "dlopen", "nvmlInit_v2", "nvmlInit", "nvmlDeviceGetHandleByIndex_v2", "nvmlDeviceGetHandleByIndex":
-		return l.slow
+		return o.SlowDeadline
 	}
 	if !e.Inside() {
-		return l.slow
+		return o.SlowDeadline
 	}
-	return l.call
+	return o.Deadline
 }
 
 // silence is a child that no longer answers.
@@ -235,8 +229,8 @@ func (s *silence) Error() string {
 }
 
 // next waits for one answer. The child's progress from call to call counts as a sign of life.
-func (p *process) next(ctx context.Context, l limits) (wire.Answer, error) {
-	look := time.NewTicker(max(l.call/8, time.Millisecond))
+func (p *process) next(ctx context.Context, o Options) (wire.Answer, error) {
+	look := time.NewTicker(max(o.Deadline/8, time.Millisecond))
 	defer look.Stop()
 	last, since := p.page.Read(), time.Now()
 	for {
@@ -252,7 +246,7 @@ func (p *process) next(ctx context.Context, l limits) (wire.Answer, error) {
 			e := p.page.Read()
 			if e.Turn != last.Turn {
 				last, since = e, time.Now()
-			} else if limit := l.of(e); time.Since(since) > limit {
+			} else if limit := o.patience(e); time.Since(since) > limit {
 				return wire.Answer{}, &silence{Entry: e, after: limit}
 			}
 		}

@@ -235,9 +235,8 @@ func (r *Reader) reading(ctx context.Context, p *process) (lost bool, err error)
 	if err := p.ask(q); err != nil {
 		return false, p.death()
 	}
-	l := limits{call: r.o.Deadline, slow: r.o.SlowDeadline}
 	for {
-		a, err := p.next(ctx, l)
+		a, err := p.next(ctx, r.o)
 		if err != nil {
 			return false, err
 		}
