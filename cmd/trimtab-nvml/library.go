@@ -4,7 +4,6 @@ package main
 
 import (
 	"encoding/binary"
-	"fmt"
 	"math"
 	"strings"
 
@@ -35,10 +34,7 @@ func openLibrary(path string, p *wire.Page) (*library, error) {
 	}
 	p.Enter("", "dlopen")
 	defer p.Leave()
-	if err := l.loaded.Open(); err != nil {
-		return nil, fmt.Errorf("nvml: load %s: %w", path, err)
-	}
-	return l, nil
+	return l, l.loaded.Open()
 }
 
 // has tells whether the library has a symbol.

@@ -60,22 +60,14 @@ func openSession(path string, p *wire.Page, q wire.Request) (*session, *wire.Fai
 	return s, nil
 }
 
-// noLibrary tells a host without NVIDIA's driver from one whose driver is installed by half.
+// noLibrary, by the loader's own sentence, tells a host without NVIDIA's driver from one whose driver is installed by half.
 func noLibrary(err error) *wire.Failure {
 	_, driver := os.Stat("/proc/driver/nvidia/version")
 	if errors.Is(driver, fs.ErrNotExist) {
-		return &wire.Failure{Why: "no NVIDIA driver here (" + lastPart(err) + ")", Normal: true}
+		return &wire.Failure{Why: "no NVIDIA driver here (" + err.Error() + ")", Normal: true}
 	}
-	return &wire.Failure{Why: fmt.Sprintf("the NVIDIA driver is loaded, but its library is not to be had: %s; "+
-		"install the driver's user-space package (libnvidia-compute, nvidia-utils)", lastPart(err))}
-}
-
-// lastPart is the loader's own sentence.
-func lastPart(err error) string {
-	for next := errors.Unwrap(err); next != nil; next = errors.Unwrap(err) {
-		err = next
-	}
-	return err.Error()
+	return &wire.Failure{Why: fmt.Sprintf("the NVIDIA driver is loaded, but its library is not to be had: %v; "+
+		"install the driver's user-space package (libnvidia-compute, nvidia-utils)", err)}
 }
 
 func noInit(c wire.Code) *wire.Failure {

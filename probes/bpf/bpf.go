@@ -17,17 +17,19 @@ import (
 // MaxContainers is how many containers a probe can watch: MAX_CONTAINERS of bpf/thread.h.
 const MaxContainers = 2048
 
-// FreeSlot is the first slot that no container has; false: all are taken.
-func FreeSlot[Container any](bySlot map[uint32]Container) (slot uint32, ok bool) {
+var errFull = fmt.Errorf("%d containers are watched already, which is all there is room for", MaxContainers)
+
+// FreeSlot is the first slot that no container has.
+func FreeSlot[Container any](bySlot map[uint32]Container) (slot uint32, err error) {
 	if len(bySlot) >= MaxContainers {
-		return 0, false // asked for each container that is too many, at each tick
+		return 0, errFull // asked for each container that is too many, at each tick
 	}
-	for slot := range uint32(MaxContainers) {
+	for {
 		if _, taken := bySlot[slot]; !taken {
-			return slot, true
+			return slot, nil
 		}
+		slot++
 	}
-	return 0, false
 }
 
 // SetConstants gives constants of a BPF object their values; a bool is 32 bits there.

@@ -16,18 +16,18 @@ import (
 func TestFreeSlot(t *testing.T) {
 	bySlot := map[uint32]bool{}
 	for want := range uint32(MaxContainers) {
-		slot, ok := FreeSlot(bySlot)
-		if !ok || slot != want {
-			t.Fatalf("slot %d, %v; want %d", slot, ok, want)
+		slot, err := FreeSlot(bySlot)
+		if err != nil || slot != want {
+			t.Fatalf("slot %d, %v; want %d", slot, err, want)
 		}
 		bySlot[slot] = true
 	}
-	if slot, ok := FreeSlot(bySlot); ok {
+	if slot, err := FreeSlot(bySlot); err == nil {
 		t.Errorf("slot %d of a full probe is free", slot)
 	}
 	delete(bySlot, 7)
-	if slot, ok := FreeSlot(bySlot); !ok || slot != 7 {
-		t.Errorf("slot %d, %v; want 7", slot, ok)
+	if slot, err := FreeSlot(bySlot); err != nil || slot != 7 {
+		t.Errorf("slot %d, %v; want 7", slot, err)
 	}
 }
 
@@ -43,7 +43,7 @@ func TestNoSlotIsCheap(t *testing.T) {
 	for range 5 { // others disturb
 		began := time.Now()
 		for range asks {
-			if _, ok := FreeSlot(bySlot); ok {
+			if _, err := FreeSlot(bySlot); err == nil {
 				t.Fatal("a full probe has a slot")
 			}
 		}

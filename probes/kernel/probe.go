@@ -140,10 +140,9 @@ func (p *Probe) Watch(t probes.Target) error {
 	if _, ok := p.containers[t.Key]; ok {
 		return nil
 	}
-	slot, ok := bpf.FreeSlot(p.bySlot)
-	if !ok {
-		return fmt.Errorf("kernel probe: container %s: %d containers are watched already, which is all there is room for",
-			t.Key, maxContainers)
+	slot, err := bpf.FreeSlot(p.bySlot)
+	if err != nil {
+		return fmt.Errorf("kernel probe: container %s: %w", t.Key, err)
 	}
 	p.nextGen++
 	c := &container{key: t.Key, slot: slot, gen: p.nextGen, seeding: true, cgroups: cgroupKeys(t)}

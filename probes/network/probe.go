@@ -138,10 +138,9 @@ func (p *Probe) Watch(t probes.Target) error {
 	if t.CgroupID == 0 {
 		return fmt.Errorf("network probe: container %s: no cgroup ID", t.Key)
 	}
-	slot, ok := bpf.FreeSlot(p.bySlot)
-	if !ok {
-		return fmt.Errorf("network probe: container %s: %d containers are watched already, which is all there is room for",
-			t.Key, bpf.MaxContainers)
+	slot, err := bpf.FreeSlot(p.bySlot)
+	if err != nil {
+		return fmt.Errorf("network probe: container %s: %w", t.Key, err)
 	}
 	p.nextGen++
 	c := &container{cgroup: t.CgroupID, initPID: t.InitPID, slot: slot, gen: p.nextGen, account: newAccount()}
