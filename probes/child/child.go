@@ -25,26 +25,36 @@ const secureNoRoot = 1<<0 | 1<<1
 func Start(cmd *exec.Cmd) (ended <-chan struct{}, err error) {
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Setpgid: true}
 	started, done := make(chan error, 1), make(chan struct{})
-	go keep(cmd, started, done)
+	go OnThread(func() { keep(cmd, started, done) })
 	if err := <-started; err != nil {
 		return nil, err
 	}
 	return done, nil
 }
 
-// keep gives up the privileges of one thread, starts the process from it and stays
-// on it: the process has what its thread had, and the kernel's "parent died" means
-// the thread. It is never unlocked, so the runtime ends it with this function.
-func keep(cmd *exec.Cmd, started chan<- error, done chan struct{}) {
+// OnThread runs f on a thread that ends with it: whatever f did to the thread is gone. It is not the main
+// thread, which shows the whole program's privileges and open files and cannot end.
+func OnThread(f func()) {
+	done := make(chan struct{})
+	go onThread(f, done)
+	<-done
+}
+
+func onThread(f func(), done chan<- struct{}) {
+	defer close(done)
 	goruntime.LockOSThread()
 	if unix.Gettid() == unix.Getpid() {
-		// The main thread shows the whole program's privileges and cannot end. While it is
-		// locked here, another goroutine is on another thread.
-		go keep(cmd, started, done)
-		<-done
+		OnThread(f) // while this one is locked, another goroutine is on another thread
 		goruntime.UnlockOSThread()
 		return
 	}
+	f() // it stays locked, so the runtime ends the thread
+}
+
+// keep gives up the privileges of its thread, starts the process from it and stays
+// on it: the process has what its thread had, and the kernel's "parent died" means
+// the thread.
+func keep(cmd *exec.Cmd, started chan<- error, done chan struct{}) {
 	defer close(done)
 	err := drop()
 	if err == nil {

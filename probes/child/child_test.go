@@ -33,7 +33,7 @@ func TestMain(m *testing.M) {
 	}
 	var out bytes.Buffer
 	started, done := make(chan error, 1), make(chan struct{})
-	keep(command(&out), started, done)
+	onThread(func() { keep(command(&out), started, make(chan struct{})) }, done)
 	if err := <-started; err != nil {
 		out.WriteString(err.Error())
 	}

@@ -7,12 +7,12 @@ import (
 	"math"
 	"os"
 	"path/filepath"
-	goruntime "runtime"
 	"slices"
 	"strconv"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/trimtab/trimtab/probes/child"
 	"github.com/trimtab/trimtab/probes/uprobe/symbols"
 )
 
@@ -79,19 +79,9 @@ func (h handle) again() (handle, error) {
 // apart reads the file in a thread that has a table of open files of its own, with those in
 // it that are kept. A child that is started gets a copy of all files that its parent has open
 // and closes them at its exec, which waits as reading does where nobody answers.
-func (h handle) apart(kept []int, read func(descriptor) error) error {
-	done := make(chan error)
-	go func() {
-		goruntime.LockOSThread() // for good: the thread ends with this goroutine
-		if unix.Gettid() == unix.Getpid() {
-			// The first thread's table is the process's, by which /proc/self/fd goes.
-			done <- h.apart(kept, read) // by another thread: this one is taken
-			goruntime.UnlockOSThread()
-			return
-		}
-		done <- h.here(kept, read)
-	}()
-	return <-done
+func (h handle) apart(kept []int, read func(descriptor) error) (err error) {
+	child.OnThread(func() { err = h.here(kept, read) }) // the main thread's table is the process's, by which /proc/self/fd goes
+	return err
 }
 
 func (h handle) here(kept []int, read func(descriptor) error) error {

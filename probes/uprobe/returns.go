@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
-	"runtime"
 	"sync"
 	"time"
 	"unsafe"
@@ -15,6 +14,8 @@ import (
 	"github.com/cilium/ebpf/asm"
 	"github.com/cilium/ebpf/features"
 	"golang.org/x/sys/unix"
+
+	"github.com/trimtab/trimtab/probes/child"
 )
 
 // errReturns: on x86-64 a return probe's trampoline makes a system call since Linux 6.11. The
@@ -94,9 +95,7 @@ func diesOfReturn(ctx context.Context, a attacher, refused uint32) (died bool, e
 		return false, err
 	}
 	defer func() { err = errors.Join(err, closeAll(links)) }()
-	done := make(chan error)
-	go func() { done <- runRefused(ctx, file, refused) }()
-	err = <-done
+	child.OnThread(func() { err = runRefused(ctx, file, refused) })
 	if exit := (*exec.ExitError)(nil); errors.As(err, &exit) && ctx.Err() == nil {
 		return true, nil
 	}
@@ -127,10 +126,8 @@ func countingProgram(a attacher, hits *ebpf.Map) (*ebpf.Program, error) {
 	return ebpf.NewProgram(spec)
 }
 
-// runRefused runs a file under a filter that refuses one system call. The filter stays on the
-// thread: it ends with the goroutine, which does not unlock it.
+// runRefused runs a file under a filter that refuses one system call, which stays on the thread.
 func runRefused(ctx context.Context, file *os.File, refused uint32) error {
-	runtime.LockOSThread()
 	filter := []unix.SockFilter{
 		{Code: unix.BPF_LD | unix.BPF_W | unix.BPF_ABS}, // the call's number
 		{Code: unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K, K: refused, Jf: 1},
