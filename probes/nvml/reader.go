@@ -19,6 +19,8 @@ import (
 	"log/slog"
 	"maps"
 	"os"
+	"path/filepath"
+	"strings"
 	"sync"
 	"time"
 
@@ -306,4 +308,106 @@ func (r *Reader) update(f func(b *book)) {
 	f(&r.book)
 	close(r.news)
 	r.news = make(chan struct{})
+}
+
+// Summary is what one look tells: for `trimtab doctor` and `make gpu-check`.
+type Summary struct {
+	Absent  string // why there is nothing to read, with nothing wrong: no driver, no device
+	Driver  string // version
+	NVML    string // version
+	Virtual bool   // trimtab's own virtual GPU answers
+	Devices []probes.Device
+	// Answers is what each function said last, by device (UUID, or "" for the library).
+	Answers []wire.Outcome
+	// Silent are calls that hung or ended the child.
+	Silent []string
+}
+
+// Answered lists the functions that answered a device.
+func (s Summary) Answered(uuid string) (calls []string) {
+	for _, a := range s.Answers {
+		if a.Device == uuid && a.Code == wire.OK {
+			calls = append(calls, strings.TrimPrefix(a.Call, "nvml"))
+		}
+	}
+	return calls
+}
+
+// lookReadings is how many readings a look takes: GPM tells what lies between two.
+const lookReadings = 2
+
+// Look starts a child of its own, takes two readings, and ends it: some seconds.
+// An absent driver is no error.
+func Look(ctx context.Context, o Options) (Summary, error) {
+	r := newReader(o, true)
+	defer r.Close()
+	for {
+		s, news, err := r.summary()
+		if news == nil {
+			r.attribute(s.Devices)
+			return s, err
+		}
+		select {
+		case <-news:
+		case <-ctx.Done():
+			return s, fmt.Errorf("nvml: no reading yet: %w", ctx.Err())
+		}
+	}
+}
+
+// summary is what is known so far; news is nil once that is enough.
+func (r *Reader) summary() (s Summary, news <-chan struct{}, err error) {
+	now := procfs.MonotonicNs()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	b := &r.book
+	s = Summary{Driver: b.hello.Driver, NVML: b.hello.NVML, Virtual: b.hello.Virtual, Silent: append([]string(nil), b.silent...)}
+	switch {
+	case b.why != "" && b.normal:
+		s.Absent = b.why
+		return s, nil, nil
+	case b.why != "":
+		return s, nil, errors.New(b.why)
+	case b.turn < lookReadings:
+		return s, r.news, nil
+	}
+	s.Devices, s.Answers = b.deliver(now, r.o.StaleAfter), b.outcomes
+	return s, nil, nil
+}
+
+// maxComm bounds a process's name, of 16 bytes.
+const maxComm = 64
+
+// mpsServer is the server's name as the kernel cuts it; the control daemon bears
+// the same, and holds no device.
+const mpsServer = "nvidia-cuda-mps"
+
+// ofHost reports whether a process is in the PID namespace that trimtab's own /proc is of.
+func (r *Reader) ofHost(pid int32) bool {
+	own, err := os.Readlink(filepath.Join(r.o.ProcRoot, "self/ns/pid"))
+	its, errIts := os.Readlink(procfs.Path(r.o.ProcRoot, pid, "ns/pid"))
+	return errors.Join(err, errIts) == nil && own == its
+}
+
+// attribute names the containers of processes, and knows MPS by its server. A
+// process could bear that name to look shared; it would only spare itself trials.
+// One in a container, of this host's engines or another's, is a holder like any other,
+// lest a job hide its work by a name.
+func (r *Reader) attribute(list []probes.Device) {
+	for i := range list {
+		d := &list[i]
+		for j := range d.Processes {
+			p := &d.Processes[j]
+			if r.o.Owner != nil {
+				p.Container = r.o.Owner(p.PID)
+			}
+			if d.Sharing == wire.SharingMIG {
+				continue
+			}
+			comm, err := procfs.Read(procfs.Path(r.o.ProcRoot, p.PID, "comm"), maxComm)
+			if err == nil && strings.HasPrefix(string(comm), mpsServer) {
+				d.Sharing, p.Server = wire.SharingMPS, p.Container == "" && r.ofHost(p.PID)
+			}
+		}
+	}
 }
