@@ -30,8 +30,6 @@ type Probe struct {
 	now        func() int64
 }
 
-var _ probes.Probe = (*Probe)(nil)
-
 // New returns a probe without containers.
 func New() *Probe {
 	return &Probe{containers: map[string]*container{}, files: newFiles(), above: map[string]above{}, now: procfs.MonotonicNs}

@@ -33,11 +33,6 @@ type Probe struct {
 	lost      uint64
 }
 
-var (
-	_ probes.Probe        = (*Probe)(nil)
-	_ probes.CostReporter = (*Probe)(nil)
-)
-
 // New loads the programs; nothing is attached before a process needs it. The
 // finder is shared with other probes and closed after them.
 func New(f *uprobe.Finder) (*Probe, error) {

@@ -97,8 +97,6 @@ type Probe struct {
 	spending    spending
 }
 
-var _ probes.Probe = (*Probe)(nil)
-
 // New loads and attaches the programs. An error names the cause and the fix;
 // what the kernel refuses in part is in Missing.
 func New(opts Options) (*Probe, error) {

@@ -56,11 +56,6 @@ type told struct {
 // maxOpen is for how long a call counts whose return does not come, as in bpf/mpi.bpf.c.
 const maxOpen = uint64(time.Minute)
 
-var (
-	_ probes.Probe        = (*Probe)(nil)
-	_ probes.CostReporter = (*Probe)(nil)
-)
-
 // New loads the programs; nothing is attached before a process needs it. The finder is shared
 // with other probes and closed after them.
 func New(f *uprobe.Finder) (*Probe, error) {

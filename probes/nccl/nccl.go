@@ -24,11 +24,6 @@ type Probe struct {
 	objs collectivesObjects
 }
 
-var (
-	_ probes.Probe        = (*Probe)(nil)
-	_ probes.CostReporter = (*Probe)(nil)
-)
-
 // New loads the program; nothing is attached before a process needs it. The finder
 // is shared with other probes and closed after them. Collectives leave marks in
 // processes, the CUDA probe's map; nil: no marks.

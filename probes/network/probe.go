@@ -80,8 +80,6 @@ type Probe struct {
 	closedRecord ringbuf.Record
 }
 
-var _ probes.Probe = (*Probe)(nil)
-
 // New loads and attaches the programs. Where the kernel refuses them, links are
 // read all the same, and Missing says what is lost.
 func New(opts Options) *Probe {

@@ -79,8 +79,6 @@ type found struct {
 	facts   probes.Process
 }
 
-var _ probes.Probe = (*Probe)(nil)
-
 // New reads below procRoot, "/proc" but for tests.
 func New(procRoot string) *Probe {
 	return &Probe{procRoot: procRoot, containers: map[string]*container{}, most: maxReaders}

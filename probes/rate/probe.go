@@ -56,8 +56,6 @@ type Probe struct {
 	problems map[string]map[string]string // by container, then by source
 }
 
-var _ probes.Probe = (*Probe)(nil)
-
 // New opens the socket. Where it cannot, logs are read all the same, and Missing
 // says what is lost.
 func New(opts Options) *Probe {

@@ -32,11 +32,6 @@ type row struct {
 	groups [][]uint32
 }
 
-var (
-	_ probes.Probe        = (*Probe)(nil)
-	_ probes.CostReporter = (*Probe)(nil)
-)
-
 // New loads the program; nothing is attached before a process needs it. The
 // finder is shared with other probes and closed after them.
 func New(f *uprobe.Finder) (*Probe, error) {

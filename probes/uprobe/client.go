@@ -37,6 +37,8 @@ type Client struct {
 	members int
 }
 
+var _ probes.CostReporter = (*Client)(nil) // the agent asks whether a probe is one
+
 // clientState is one client's state in one container.
 type clientState struct {
 	hooks   []containerHook

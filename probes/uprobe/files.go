@@ -19,6 +19,7 @@ type finds func(file symbols.File, want symbols.Want, limit time.Duration) ([]sy
 // interest is what all clients want.
 type interest struct {
 	symbols.Want
+	hints  []string
 	wanted func(name string) bool
 }
 

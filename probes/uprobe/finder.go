@@ -70,7 +70,6 @@ type Finder struct {
 	attacher   attacher
 	clients    []*Client
 	interest   interest
-	hints      []string
 	hash       func(text string) string // nil: builds of libraries are not told
 	containers map[string]*container
 	processes  map[int32]*process
@@ -133,7 +132,7 @@ func (f *Finder) Load(probe string, load func() (*ebpf.CollectionSpec, error), o
 func (f *Finder) Add(spec Spec) *Client {
 	c := &Client{finder: f, spec: spec}
 	f.clients = append(f.clients, c)
-	f.hints = append(f.hints, spec.Hints...)
+	f.interest.hints = append(f.interest.hints, spec.Hints...)
 	for _, h := range spec.Hooks {
 		f.interest.Names = slices.AppendSeq(f.interest.Names, maps.Keys(h.Functions))
 	}
@@ -233,7 +232,7 @@ func (f *Finder) round(k *container, now time.Time) {
 	if now.Sub(k.since) < youngFor {
 		k.nextRound = now.Add(youngScanEvery)
 	}
-	pids := k.listing.list(&f.room, &f.buf, nil)
+	pids := k.listing.list(&f.room, &f.buf)
 	listed, waits := make(map[int32]bool, len(pids)), make(map[int32]bool, len(k.due))
 	for _, pid := range pids {
 		listed[pid] = true

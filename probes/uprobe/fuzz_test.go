@@ -16,7 +16,7 @@ func FuzzProcessFiles(f *testing.F) {
 		}
 		mountTypes(mounts)
 		sizeOf(statm)
-		if pids := appendPIDs(nil, maps, 8); len(pids) > 8 {
+		if pids := appendPIDs(nil, maps); len(pids) > maxProcesses {
 			t.Fatalf("%d processes, 8 are the most", len(pids))
 		}
 	})

@@ -46,7 +46,6 @@ type look struct {
 	procRoot string
 	key      string // of the process's container
 	pid      int32
-	hints    []string
 	interest interest
 	find     finds
 	files    *files
@@ -75,7 +74,7 @@ type sighting struct {
 // newLook prepares a look at a process.
 func (f *Finder) newLook(p *process) *look {
 	l := &look{
-		procRoot: f.procRoot, key: p.key, pid: p.pid, hints: f.hints, interest: f.interest, find: f.find, files: f.files, room: &f.room,
+		procRoot: f.procRoot, key: p.key, pid: p.pid, interest: f.interest, find: f.find, files: f.files, room: &f.room,
 		open: map[fileKey]bool{}, mapped: map[fileKey]bool{},
 	}
 	for key := range f.libraries {
@@ -100,7 +99,7 @@ func (l *look) run() {
 		l.err = fmt.Errorf("read a process's maps and mounts: %w", err)
 		return
 	}
-	mappings := executableMaps(text, l.hints)
+	mappings := executableMaps(text, l.interest.hints)
 	l.openMP = slices.ContainsFunc(mappings, func(m mapping) bool { return hinted(path.Base(m.path), openMPLibraries) })
 	o := newOpener(l.procRoot, l.pid)
 	defer o.close()
@@ -119,7 +118,7 @@ func (l *look) all(o *opener, mappings []mapping) (complete bool, err error) {
 		}
 		kind, err := l.mounts.kind(m.device)
 		if err != nil {
-			if hinted(m.path, l.hints) {
+			if hinted(m.path, l.interest.hints) {
 				errs = append(errs, err)
 			}
 			continue

@@ -30,22 +30,21 @@ type listing struct {
 	file held // its cgroup.procs
 }
 
-// list appends the processes in the cgroup directory and below it.
-func (l *listing) list(r *room, buf *[]byte, pids []int32) []int32 {
+// list is the processes in the cgroup directory and below it.
+func (l *listing) list(r *room, buf *[]byte) (pids []int32) {
 	var st unix.Stat_t
 	if unix.Stat(l.dir, &st) != nil {
-		return pids
+		return nil
 	}
-	most := len(pids) + maxProcesses
 	if st.Nlink == 2 { // as cgroup's file system counts: no directory below
 		// A directory that vanishes in between is no loss.
 		b, _ := l.file.read(r, filepath.Join(l.dir, "cgroup.procs"), buf)
-		return appendPIDs(pids, b, most)
+		return appendPIDs(nil, b)
 	}
 	dirs := []string{l.dir}
-	for i := 0; i < len(dirs) && len(pids) < most; i++ {
+	for i := 0; i < len(dirs) && len(pids) < maxProcesses; i++ {
 		if b, err := procfs.Read(filepath.Join(dirs[i], "cgroup.procs"), maxListBytes); err == nil {
-			pids = appendPIDs(pids, b, most)
+			pids = appendPIDs(pids, b)
 		}
 		dirs = appendDirs(dirs, dirs[i])
 	}
@@ -74,9 +73,9 @@ func appendDirs(dirs []string, dir string) []string {
 	return dirs
 }
 
-func appendPIDs(pids []int32, text []byte, most int) []int32 {
+func appendPIDs(pids []int32, text []byte) []int32 {
 	for f := range bytes.FieldsSeq(text) {
-		if pid, err := strconv.ParseInt(string(f), 10, 32); err == nil && pid > 0 && len(pids) < most {
+		if pid, err := strconv.ParseInt(string(f), 10, 32); err == nil && pid > 0 && len(pids) < maxProcesses {
 			pids = append(pids, int32(pid))
 		}
 	}
