@@ -17,7 +17,7 @@ func FuzzProcessFiles(f *testing.F) {
 		mountTypes(mounts)
 		sizeOf(statm)
 		if pids := appendPIDs(nil, maps); len(pids) > maxProcesses {
-			t.Fatalf("%d processes, 8 are the most", len(pids))
+			t.Fatalf("%d processes, %d are the most", len(pids), maxProcesses)
 		}
 	})
 }
