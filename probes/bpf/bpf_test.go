@@ -72,3 +72,26 @@ func TestFailureNamesTheFix(t *testing.T) {
 		}
 	}
 }
+
+// TestSplit: whole records are visited, each once, and the begin of one is left for the next piece.
+func TestSplit(t *testing.T) {
+	size := func(b []byte) (int, error) { // its first byte tells
+		if b[0] == 9 {
+			return 0, errors.New("no record has nine bytes")
+		}
+		return int(b[0]), nil
+	}
+	for _, tc := range []struct {
+		in, rest string
+		visited  int
+		fails    bool
+	}{
+		{"", "", 0, false}, {"\x01\x02x\x01", "", 3, false}, {"\x02x\x03xx\x04x", "\x04x", 2, false}, {"\x01\x09", "", 1, true}, {"\x01\x00", "\x00", 1, false},
+	} {
+		visited := 0
+		rest, err := Split([]byte(tc.in), size, func([]byte) error { visited++; return nil })
+		if string(rest) != tc.rest || visited != tc.visited || (err != nil) != tc.fails {
+			t.Errorf("%q: %d visited, %q left, %v", tc.in, visited, rest, err)
+		}
+	}
+}
