@@ -58,11 +58,6 @@ func (g *gpu) identify() {
 	g.base.NUMA = g.numa()
 }
 
-// resume takes the cursor over from the child before.
-func (g *gpu) resume(cursors map[string]uint64) {
-	g.cursorUs = max(g.cursorUs, cursors[g.base.UUID])
-}
-
 // read takes one reading of the device and of its slices.
 func (g *gpu) read() []probes.Device {
 	if g.dev == nil {

@@ -15,19 +15,14 @@ type gpmPair struct {
 	filled       bool // newer holds a sample
 }
 
-// gpmSupported asks once; only Hopper and later have GPM.
-func (g *gpu) gpmSupported() bool {
-	s, c := get(&g.asker, "nvmlGpmQueryDeviceSupport", g.dev.GpmQueryDeviceSupport)
-	return c == wire.OK && s.IsSupportedDevice != 0
-}
-
 // gpmOf makes the pair of a device or slice on first use; nil: there is no GPM.
 func (g *gpu) gpmOf(uuid string) *gpmPair {
 	if p, asked := g.gpm[uuid]; asked {
 		return p
 	}
 	g.gpm[uuid] = nil
-	if !g.gpmSupported() {
+	support, c := get(&g.asker, "nvmlGpmQueryDeviceSupport", g.dev.GpmQueryDeviceSupport)
+	if c != wire.OK || support.IsSupportedDevice == 0 { // only Hopper and later have it
 		return nil
 	}
 	p := &gpmPair{}

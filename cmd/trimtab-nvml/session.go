@@ -93,7 +93,7 @@ func (s *session) leaveOut(keys []wire.CallKey) {
 func (s *session) answer(q wire.Request, out io.Writer) error {
 	s.leaveOut(q.Skip)
 	for _, g := range s.trustedFirst() {
-		g.resume(q.Cursors)
+		g.cursorUs = max(g.cursorUs, q.Cursors[g.base.UUID]) // the child before may have gone further
 		for _, d := range g.read() {
 			a := wire.Answer{Device: &d}
 			if d.Parent == "" {

@@ -32,9 +32,9 @@ func (p *Probe) Read(ctx context.Context, into map[string]*probes.Sample) error 
 		errs = append(errs, p.seedNow())
 	}
 	parts := make(map[uint32]*probes.Kernel, len(p.containers))
-	counts, lookUp := p.containerCounts()
+	counts := p.containerCounts()
 	for slot, c := range p.bySlot {
-		parts[slot] = p.newPart(c, counts, lookUp)
+		parts[slot] = p.newPart(c, counts)
 	}
 	seen := p.spare
 	clear(seen)
@@ -69,7 +69,7 @@ func (p *Probe) Read(ctx context.Context, into map[string]*probes.Sample) error 
 }
 
 // newPart starts a container's part with what does not come from the pass.
-func (p *Probe) newPart(c *container, counts []countersContainer, lookUp bool) *probes.Kernel {
+func (p *Probe) newPart(c *container, counts []countersContainer) *probes.Kernel {
 	part := &probes.Kernel{Seeding: c.seeding, Lost: c.lost}
 	// Little room beyond the threads of before: most containers have few, and there may be a thousand.
 	part.Threads = make([]probes.Thread, 0, len(c.exited)+c.threads+c.threads/8+1)
@@ -78,7 +78,7 @@ func (p *Probe) newPart(c *container, counts []countersContainer, lookUp bool) *
 	}
 	var v countersContainer
 	var err error
-	if !lookUp {
+	if counts != nil {
 		v = counts[c.slot]
 	} else {
 		err = p.loaded.coll.Maps["containers"].Lookup(c.slot, &v)
@@ -96,11 +96,11 @@ func (p *Probe) newPart(c *container, counts []countersContainer, lookUp bool) *
 // manyContainers are read with one call for all slots rather than one for each.
 const manyContainers = 64
 
-// containerCounts are the counters of all slots; lookUp: each is to be asked for by
+// containerCounts are the counters of all slots; nil: each is to be asked for by
 // itself, since there are few, or since the kernel does not give them all at once.
-func (p *Probe) containerCounts() (counts []countersContainer, lookUp bool) {
+func (p *Probe) containerCounts() []countersContainer {
 	if len(p.bySlot) < manyContainers {
-		return nil, true
+		return nil
 	}
 	if p.slots == nil {
 		p.slots, p.counts = make([]uint32, maxContainers), make([]countersContainer, maxContainers)
@@ -108,9 +108,9 @@ func (p *Probe) containerCounts() (counts []countersContainer, lookUp bool) {
 	var cursor ebpf.MapBatchCursor
 	n, err := p.loaded.coll.Maps["containers"].BatchLookup(&cursor, p.slots, p.counts, nil)
 	if err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) || n != maxContainers || p.slots[n-1] != maxContainers-1 {
-		return nil, true
+		return nil
 	}
-	return p.counts, false
+	return p.counts
 }
 
 // drainExits takes the final records that have come, without waiting.
