@@ -6,7 +6,6 @@ import (
 	"slices"
 
 	"github.com/trimtab/trimtab/probes"
-	"github.com/trimtab/trimtab/tuner/budget"
 )
 
 // budgetEveryNs is how often what the probes cost the jobs is looked at.
@@ -34,7 +33,7 @@ func (l *Agent) keepBudget() {
 			owner[sp.Hook] = s
 		}
 	}
-	for _, o := range l.budget.Step(l.host.AtNs, spends, budget.HookRules(), l.jobBudget()) {
+	for _, o := range l.budget.Step(l.host.AtNs, spends, l.jobBudget()) {
 		owner[o.Hook].SetDutyCycle(o.Container, o.Hook, o.Share)
 	}
 }

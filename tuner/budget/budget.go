@@ -35,23 +35,12 @@ type Order struct {
 	Share           float64
 }
 
-// Rules say what may be done with a hook.
-type Rules struct {
-	// Fixed hooks count, and stay: without them there is no reading.
-	Fixed func(hook string) bool
-	// Whole hooks are attached or not, and take no turns: their counts have no time base.
-	Whole func(hook string) bool
-}
+// fixed hooks count, and stay: without the kernel's a container has no reading at all.
+func fixed(hook string) bool { return strings.HasPrefix(hook, "kernel.") }
 
-// HookRules are those of trimtab's hooks: without the kernel's hooks a container has no reading at all; of the
-// others launches and copies alone are counted together with the time in which
-// they were, so the rest is counted all the time or not at all.
-func HookRules() Rules {
-	return Rules{
-		Fixed: func(hook string) bool { return strings.HasPrefix(hook, "kernel.") },
-		Whole: func(hook string) bool { return hook != "cuda.launch" && hook != "cuda.copy" },
-	}
-}
+// whole hooks are attached or not, and take no turns: launches and copies alone are counted together
+// with the time in which they were.
+func whole(hook string) bool { return hook != "cuda.launch" && hook != "cuda.copy" }
 
 // Controller holds the budget between readings.
 type Controller struct {
@@ -80,7 +69,7 @@ func New() *Controller { return &Controller{hooks: map[name]*hook{}} }
 // Step takes what hooks have spent by atNs (CLOCK_MONOTONIC) and returns what to
 // change. limit is the share of one CPU that all hooks of a container may cost its
 // threads.
-func (k *Controller) Step(atNs int64, spends []probes.Spend, rules Rules, limit func(container string) float64) []Order {
+func (k *Controller) Step(atNs int64, spends []probes.Spend, limit func(container string) float64) []Order {
 	elapsed := float64(atNs - k.lastNs)
 	first := k.lastNs == 0
 	k.lastNs = atNs
@@ -107,7 +96,7 @@ func (k *Controller) Step(atNs int64, spends []probes.Spend, rules Rules, limit 
 	k.by, k.over = by, map[string]float64{}
 	var out []Order
 	for _, container := range slices.Sorted(maps.Keys(by)) {
-		out = append(out, k.fit(atNs, by[container], rules, limit(container))...)
+		out = append(out, k.fit(atNs, by[container], limit(container))...)
 	}
 	return out
 }
@@ -148,20 +137,20 @@ func (h *hook) toldEnough() bool {
 }
 
 // fit shares a container's budget out among its hooks, the cheapest first.
-func (k *Controller) fit(atNs int64, names []name, rules Rules, limit float64) []Order {
+func (k *Controller) fit(atNs int64, names []name, limit float64) []Order {
 	left := limit / (1 + slack) // a share may stand that much above what it would be set to
 	var thin []name
-	var fixed float64
+	var stays float64
 	for _, n := range names {
-		if rules.Fixed(n.hook) {
-			fixed += k.hooks[n].full
+		if fixed(n.hook) {
+			stays += k.hooks[n].full
 		} else {
 			thin = append(thin, n)
 		}
 	}
-	left -= fixed
-	if fixed > limit {
-		k.over[names[0].container] = fixed
+	left -= stays
+	if stays > limit {
+		k.over[names[0].container] = stays
 	}
 	slices.SortFunc(thin, func(a, b name) int {
 		return cmp.Or(cmp.Compare(k.hooks[a].full, k.hooks[b].full), cmp.Compare(a.hook, b.hook))
@@ -170,9 +159,9 @@ func (k *Controller) fit(atNs int64, names []name, rules Rules, limit float64) [
 	for _, n := range thin {
 		h := k.hooks[n]
 		share := h.affords(atNs, left)
-		if rules.Whole(n.hook) && share < 1 && h.share == 1 {
+		if whole(n.hook) && share < 1 && h.share == 1 {
 			share = 0
-		} else if rules.Whole(n.hook) && share > 0 && share < 1 {
+		} else if whole(n.hook) && share > 0 && share < 1 {
 			share = 1 // to show its cost; the next step takes it away again if it is too dear
 		}
 		left -= share * h.full
