@@ -4,6 +4,7 @@
 package series
 
 import (
+	"cmp"
 	"math"
 	"slices"
 	"sync"
@@ -104,10 +105,10 @@ func (s *Store) Add(snap *state.Snapshot) {
 		}
 	}
 	known := make(map[string]watched, len(s.known))
-	f := frame{unixNs: snap.UnixNs, points: make([]point, 0, watchedOf(snap))} // exactly: what append leaves over is kept for an hour
+	var points []point
 	for i := range snap.Containers {
 		c := &snap.Containers[i]
-		if !c.Watched || len(f.points) == maxPoints {
+		if !c.Watched || len(points) == maxPoints {
 			continue
 		}
 		w, met := s.known[c.Key]
@@ -115,30 +116,22 @@ func (s *Store) Add(snap *state.Snapshot) {
 			s.lastID++
 			w.id = s.lastID
 		}
-		f.points = append(f.points, pointOf(c, w))
+		points = append(points, pointOf(c, w))
 		w.parts = c.PartNs
 		known[c.Key] = w
 	}
-	slices.SortFunc(f.points, func(a, b point) int { return int(int64(a.id) - int64(b.id)) })
+	points = append(make([]point, 0, len(points)), points...) // exactly: what append leaves over is kept for an hour
+	slices.SortFunc(points, func(a, b point) int { return cmp.Compare(a.id, b.id) })
 	s.known = known
 	if s.frames == nil {
 		s.frames = make([]frame, 0, maxFrames+1)
 	}
-	s.frames = append(s.frames, f)
-	s.points += len(f.points)
+	s.frames = append(s.frames, frame{snap.UnixNs, points})
+	s.points += len(points)
 	for len(s.frames) > maxFrames || s.points > maxPoints {
 		s.points -= len(s.frames[0].points)
 		s.frames = slices.Delete(s.frames, 0, 1)
 	}
-}
-
-func watchedOf(snap *state.Snapshot) (n int) {
-	for i := range snap.Containers {
-		if snap.Containers[i].Watched {
-			n++
-		}
-	}
-	return min(n, maxPoints)
 }
 
 func pointOf(c *state.Container, before watched) point {
@@ -201,7 +194,7 @@ func (s *Store) Of(key string) []Point {
 	}
 	out := make([]Point, 0, len(s.frames))
 	for _, f := range s.frames {
-		i, found := slices.BinarySearchFunc(f.points, w.id, func(p point, id uint32) int { return int(int64(p.id) - int64(id)) })
+		i, found := slices.BinarySearchFunc(f.points, w.id, func(p point, id uint32) int { return cmp.Compare(p.id, id) })
 		if found {
 			out = append(out, f.points[i].show(f.unixNs))
 		}
