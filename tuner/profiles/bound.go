@@ -82,11 +82,11 @@ func (b *Store) changed() {
 	if b.changes++; b.changes*rangesOf < len(b.known) {
 		return
 	}
-	b.changes, b.ranges = 0, rangesOver(func(yield func(*Print) bool) {
-		for i := range b.known {
-			if k := &b.known[i]; k.Host == "" && !yield(&k.Print) { // others' must not move what is alike here
-				return
-			}
+	var own []*Print // others' must not move what is alike here
+	for i := range b.known {
+		if k := &b.known[i]; k.Host == "" {
+			own = append(own, &k.Print)
 		}
-	})
+	}
+	b.changes, b.ranges = 0, RangesOf(own...)
 }

@@ -1,9 +1,6 @@
 package profiles
 
-import (
-	"iter"
-	"math"
-)
+import "math"
 
 // Ranges hold, for each attribute, how far apart known jobs lie on the logarithmic
 // scale: that far is wholly different.
@@ -18,20 +15,10 @@ const (
 )
 
 // RangesOf measures the ranges over some prints.
-func RangesOf(prints []Print) Ranges {
-	return rangesOver(func(yield func(*Print) bool) {
-		for i := range prints {
-			if !yield(&prints[i]) {
-				return
-			}
-		}
-	})
-}
-
-func rangesOver(prints iter.Seq[*Print]) Ranges {
+func RangesOf(prints ...*Print) Ranges {
 	var low, high Ranges
 	var seen [NumAttributes]bool
-	for p := range prints {
+	for _, p := range prints {
 		for a := range NumAttributes {
 			if p.has&(1<<a) == 0 {
 				continue

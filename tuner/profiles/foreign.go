@@ -143,7 +143,7 @@ const hostTimes = 1<<TrainerCPU | 1<<LoaderCPU | 1<<OtherCPU | 1<<DeviceWait | 1
 // know; 0 where too few are shared, or they do not agree.
 func calibrate(own, foreign []Known) (ratio float64, shared int) {
 	own, _ = Divide(own, maxCalibrated)
-	wide := RangesOf(nil)
+	wide := RangesOf()
 	var ratios []float64
 	jobs := byIdentity(foreign)
 	for i := range own {

@@ -46,11 +46,11 @@ func TestAbsentIsNotZero(t *testing.T) {
 		t.Errorf("a zero that was read: %v %v", v, ok)
 	}
 	// One that only one of both has is left out, and lessens what was compared.
-	same, less := Compare(a, a, RangesOf(nil)), Compare(a, a.With(Launches, 5000), RangesOf(nil))
+	same, less := Compare(a, a, RangesOf()), Compare(a, a.With(Launches, 5000), RangesOf())
 	if less.Distance != 0 || same.Compared != 1 || less.Compared >= 1 {
 		t.Errorf("alike %+v, and with launches on one side %+v", same, less)
 	}
-	if zero := Compare(with, a.With(Launches, 5000), RangesOf(nil)); zero.Distance <= 0.05 {
+	if zero := Compare(with, a.With(Launches, 5000), RangesOf()); zero.Distance <= 0.05 {
 		t.Errorf("no launches against 5000: %+v", zero)
 	}
 	for _, bad := range []float64{math.NaN(), math.Inf(1), -1, 1e300} {
@@ -68,7 +68,7 @@ func TestDistances(t *testing.T) {
 	image.Image = "mine:latest"
 	unit := a
 	unit.Unit = "device waits"
-	r := RangesOf(nil)
+	r := RangesOf()
 	for _, c := range []struct {
 		what      string
 		b         Print
@@ -103,7 +103,7 @@ func TestDistanceIsOne(t *testing.T) {
 	}
 	rapid.Check(t, func(t *rapid.T) {
 		a, b := draw(t, "a"), draw(t, "b")
-		r := RangesOf([]Print{a, b})
+		r := RangesOf(&a, &b)
 		x, y := Compare(a, b, r), Compare(b, a, r)
 		if x != y {
 			t.Fatalf("%+v and %+v", x, y)

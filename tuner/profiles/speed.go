@@ -105,7 +105,7 @@ func newMoves(w Weights, known []Known, from, to string) *moves {
 	m.a, okA = devices.Of(from)
 	m.b, okB = devices.Of(to)
 	m.sheets = okA && okB
-	var prints []Print
+	var prints []*Print
 	for _, k := range latest(known, from, to) {
 		here, _ := k.Learned.Devices.On(from)
 		there, _ := k.Learned.Devices.On(to)
@@ -118,9 +118,9 @@ func newMoves(w Weights, known []Known, from, to string) *moves {
 			}
 		}
 		m.jobs = append(m.jobs, j)
-		prints = append(prints, j.print)
+		prints = append(prints, &j.print)
 	}
-	m.ranges = RangesOf(prints)
+	m.ranges = RangesOf(prints...)
 	return m
 }
 

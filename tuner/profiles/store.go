@@ -97,7 +97,7 @@ type Store struct {
 
 // NewStore returns an empty Store, which is what a host begins with.
 func NewStore() *Store {
-	return &Store{next: 1, ranges: RangesOf(nil), foreign: Marks{}.Clone()}
+	return &Store{next: 1, ranges: RangesOf(), foreign: Marks{}.Clone()}
 }
 
 // Open makes a Store of what was kept. Entries that cannot be true are left out;
@@ -204,7 +204,7 @@ func (k Known) valid(nowUnixNs int64) error {
 	case len(l.Devices) > maxDevices:
 		return errors.New("too many devices")
 	}
-	if compared := Compare(k.Print, k.Print, RangesOf(nil)); !bare && compared.Attributes < minAttributes {
+	if compared := Compare(k.Print, k.Print, RangesOf()); !bare && compared.Attributes < minAttributes {
 		return fmt.Errorf("%d attributes, at least %d are needed", compared.Attributes, minAttributes)
 	}
 	var errs []error

@@ -71,13 +71,13 @@ func (b believer) inHindsight(config, kind int) float64 {
 // none is within reach: likeness alone, as the daemon guessed before it knew data sheets.
 func (b believer) byLikeness(config, kind int) float64 {
 	prints := make([]profiles.Print, len(b.table))
-	var known []profiles.Print
+	var known []*profiles.Print
 	for i := range b.table {
 		if prints[i] = b.print(i); b.strange(config, i, false) {
-			known = append(known, prints[i])
+			known = append(known, &prints[i])
 		}
 	}
-	nearest, least, ranges := -1, profiles.NearAt, profiles.RangesOf(known)
+	nearest, least, ranges := -1, profiles.NearAt, profiles.RangesOf(known...)
 	for i := range b.table {
 		if d := profiles.Compare(prints[config], prints[i], ranges).Distance; b.strange(config, i, false) && d < least {
 			nearest, least = i, d
