@@ -183,8 +183,8 @@ func (b *Store) End(id uint64, s Start, name string, e End) uint64 {
 		return id
 	}
 	k := b.find(cmp.Or(id, b.Identified(s.Identity)))
-	if k == nil {
-		k = b.bare(name, e.UnixNs)
+	if k == nil { // nothing but its identity and its runs is known
+		k = b.add(Known{FirstUnixNs: e.UnixNs, Learned: Learned{Correction: 1}})
 	}
 	k = b.moveRuns(s.Identity, k.ID, e.Run)
 	k.Name, k.LastUnixNs = clip(name), max(k.LastUnixNs, e.UnixNs)
@@ -221,14 +221,6 @@ func (b *Store) moveRuns(i identity.Identity, to uint64, run RunID) *Known {
 		b.Forget(id, "")
 	}
 	return b.find(to) // places moved
-}
-
-// bare adds an entry of a job of which nothing but its identity and its runs is known.
-func (b *Store) bare(name string, unixNs int64) *Known {
-	k := Known{ID: b.next, Name: clip(name), Jobs: 1, FirstUnixNs: unixNs, LastUnixNs: unixNs, Learned: Learned{Correction: 1}}
-	b.next++
-	b.insert(k, unixNs)
-	return b.find(k.ID)
 }
 
 // bind keeps an identity, the latest last. Where it finds no room the one goes that ran the least, with its

@@ -311,12 +311,11 @@ func (b *Store) Update(id uint64, l Measurement) uint64 {
 	}
 	if k == nil || !b.still(*k, l) {
 		if k = b.same(l.Print, l.Cost, 0); k == nil {
-			id := b.add(l)
-			if k = b.find(id); k != nil {
-				k.takeRuns(moved)
-				b.marks[b.at(id)] = markOf(k)
-			}
-			return id
+			k = b.add(Known{Name: clip(l.Name), Print: l.Print, FirstUnixNs: l.UnixNs, Learned: Learned{Cost: l.Cost, Lost: l.Lost, Correction: 1}})
+			k.Learned.learn(l, 1)
+			k.takeRuns(moved)
+			b.marks[b.at(k.ID)] = markOf(k)
+			return k.ID
 		}
 		k.Jobs++
 		if k.Learned.Wrong > 0 && !l.Misled { // another of its kind is measured to be so after all
@@ -353,23 +352,17 @@ func (k Known) costOn(model string) policies.Cost {
 	return k.Learned.Cost
 }
 
-func (b *Store) add(l Measurement) uint64 {
-	k := Known{ID: b.next, Name: clip(l.Name), Print: l.Print, Jobs: 1, FirstUnixNs: l.UnixNs, LastUnixNs: l.UnixNs,
-		Learned: Learned{Cost: l.Cost, Lost: l.Lost, Correction: 1}}
-	k.Learned.learn(l, 1)
+// add puts a new entry in its place, before those of other hosts.
+func (b *Store) add(k Known) *Known {
+	k.ID, k.Jobs, k.LastUnixNs = b.next, 1, k.FirstUnixNs
 	b.next++
-	b.insert(k, l.UnixNs)
-	return k.ID
-}
-
-// insert puts an entry in its place: before those of other hosts.
-func (b *Store) insert(k Known, nowUnixNs int64) {
 	if len(b.known) >= MaxKnown { // room first: by a clock that was stepped back the new one is the oldest
-		b.bound(nowUnixNs, MaxKnown-1)
+		b.bound(k.LastUnixNs, MaxKnown-1)
 	}
 	i, _ := slices.BinarySearchFunc(b.known, k, byID)
 	b.known, b.marks = slices.Insert(b.known, i, k), slices.Insert(b.marks, i, markOf(&k))
 	b.changed()
+	return &b.known[i]
 }
 
 // muchLess is by how much less time must have been lost for a cost to replace one
