@@ -3,7 +3,6 @@ package profiles
 import (
 	"crypto/sha256"
 	"encoding/binary"
-	"errors"
 	"fmt"
 	"maps"
 	"math"
@@ -24,9 +23,8 @@ type Book struct {
 // Prepared is a book as it may go into a Store, and what became of it.
 type Prepared struct {
 	Known []Known
-	// Refused entries cannot be true; Why tells of the first.
+	// Refused entries cannot be true, or are there twice.
 	Refused int
-	Why     error
 	// Shared jobs are known to both hosts; Ratio is what a step of theirs costs here over what it
 	// costs there, in CPU time. 0: not told, and of the book shapes alone are used.
 	Shared int
@@ -84,25 +82,14 @@ func Prepare(own []Known, book Book, nowUnixNs int64) Prepared {
 	if book.MadeUnixNs > nowUnixNs {
 		out.AheadNs = book.MadeUnixNs - nowUnixNs
 	}
-	refuse := func(id uint64, err error) {
-		out.Refused++
-		if out.Why == nil {
-			out.Why = fmt.Errorf("known job %d: %w", id, err)
-		}
-	}
 	seen := map[uint64]bool{}
 	for _, k := range book.Known {
-		id := k.ID
-		k = k.foreign(book.Host, out.AheadNs)
-		switch err := k.valid(nowUnixNs); {
-		case err != nil:
-			refuse(id, err)
-		case seen[k.ID]:
-			refuse(id, errors.New("is there twice"))
-		default:
-			seen[k.ID] = true
-			out.Known = append(out.Known, k)
+		if k = k.foreign(book.Host, out.AheadNs); k.valid(nowUnixNs) != nil || seen[k.ID] {
+			out.Refused++
+			continue
 		}
+		seen[k.ID] = true
+		out.Known = append(out.Known, k)
 	}
 	out.Ratio, out.Shared = calibrate(own, out.Known)
 	most := mostMemory(own)
