@@ -1,7 +1,6 @@
 package profiles
 
 import (
-	"cmp"
 	"encoding/json"
 	"maps"
 	"slices"
@@ -40,12 +39,17 @@ func (c Costs) On(model string) (cost policies.Cost, ok bool) {
 
 // With returns the costs with that on one model set.
 func (c Costs) With(model string, cost policies.Cost) Costs {
-	at, known := slices.BinarySearchFunc(c, model, func(on deviceCost, model string) int { return cmp.Compare(on.model, model) })
-	rest := c[at:]
-	if known {
-		rest = rest[1:]
+	all := c.byModel()
+	all[model] = cost
+	return CostsOf(all)
+}
+
+func (c Costs) byModel() map[string]policies.Cost {
+	all := make(map[string]policies.Cost, len(c))
+	for _, on := range c {
+		all[on.model] = on.cost
 	}
-	return slices.Concat(c[:at], Costs{{model, cost}}, rest)
+	return all
 }
 
 // each returns the costs changed by f.
@@ -58,13 +62,7 @@ func (c Costs) each(f func(policies.Cost) policies.Cost) Costs {
 }
 
 // MarshalJSON implements json.Marshaler.
-func (c Costs) MarshalJSON() ([]byte, error) {
-	all := make(map[string]policies.Cost, len(c))
-	for _, on := range c {
-		all[on.model] = on.cost
-	}
-	return json.Marshal(all)
-}
+func (c Costs) MarshalJSON() ([]byte, error) { return json.Marshal(c.byModel()) }
 
 // UnmarshalJSON implements json.Unmarshaler.
 func (c *Costs) UnmarshalJSON(text []byte) error {
