@@ -79,12 +79,7 @@ var attributes = &[NumAttributes]attribute{
 }
 
 // String returns the attribute's name.
-func (a Attribute) String() string {
-	if a < NumAttributes {
-		return attributes[a].name
-	}
-	return "invalid"
-}
+func (a Attribute) String() string { return attributes[a].name }
 
 // Print is what a job looks like. The zero Print is of no job.
 type Print struct {
@@ -107,7 +102,7 @@ const imageWeight = 0.5
 
 // Value returns an attribute; ok is false where it is absent, which is not zero.
 func (p Print) Value(a Attribute) (v float64, ok bool) {
-	if a >= NumAttributes || p.has&(1<<a) == 0 {
+	if p.has&(1<<a) == 0 {
 		return 0, false
 	}
 	return float64(p.values[a]), true
@@ -116,9 +111,6 @@ func (p Print) Value(a Attribute) (v float64, ok bool) {
 // With returns the print with one attribute set; what is no finite number of at
 // least 0 is absent.
 func (p Print) With(a Attribute, v float64) Print {
-	if a >= NumAttributes {
-		return p
-	}
 	p.has &^= 1 << a
 	p.values[a], p.logs[a] = 0, 0
 	if v >= 0 && v <= maxValue {
