@@ -199,14 +199,10 @@ func (m *meter) step(c *state.Container, on []holding, dt int64) Sums {
 	m.tried(c, &out, gpuBusy, cpu.busy)
 	m.learn(c)
 	m.saved(c, &out, gpuBusy, cpu.busy)
-	closed, any := m.windows(c)
+	closed := m.windows(c)
 	m.c = *c
-	switch {
-	case any:
-		sums := m.close(&closed)
-		out.add(&sums)
-	case w.wall >= maxWindowNs:
-		sums := m.close(nil)
+	if closed != nil || w.wall >= maxWindowNs {
+		sums := m.close(closed)
 		out.add(&sums)
 	}
 	return out
@@ -264,17 +260,21 @@ func ownQuota(c *state.Container) (float64, bool) {
 	return c.Now[runtime.KnobCPUQuota].CPUs()
 }
 
-// windows is what its windows told since the latest that closed. Totals that fell begin anew.
-func (m *meter) windows(c *state.Container) (b policies.Breakdown, any bool) {
+// windows is what its windows told since the latest that closed; nil: nothing. Totals that fell begin anew.
+func (m *meter) windows(c *state.Container) *policies.Breakdown {
+	var b policies.Breakdown
 	before := m.parts
 	m.parts = c.PartNs
 	for p := range b.Ns {
 		if b.Ns[p] = c.PartNs[p] - before[p]; b.Ns[p] < 0 {
-			return policies.Breakdown{}, false
+			return nil
 		}
 		b.WallNs += b.Ns[p]
 	}
-	return b, b.WallNs > 0
+	if b.WallNs == 0 {
+		return nil
+	}
+	return &b
 }
 
 // close divides what waits by the breakdown of the windows that closed; nil: none tells.
