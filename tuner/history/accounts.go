@@ -93,15 +93,11 @@ func (s *Store) addAccount(b *bolt.Bucket, h account.Hour) error {
 			h = account.Merge(before, h)
 		}
 	}
-	return putAccount(b, h)
-}
-
-func putAccount(b *bolt.Bucket, h account.Hour) error {
 	value, err := encodeHour(h)
 	if err != nil {
 		return err
 	}
-	return b.Put(accountKey(h), value)
+	return b.Put(key, value)
 }
 
 // sumDay makes a day of the hours of the oldest day that ended before horizonNs, if any: one at a
