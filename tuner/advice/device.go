@@ -93,17 +93,12 @@ const worthMoving = 0.10
 // twenty it must be no slower than here.
 func BestDevice(c state.Container) (best state.DeviceSpeed, ok bool) {
 	for _, d := range c.Devices {
-		if !d.HostBound && d.Ratio >= 1+worthMoving && d.Ratio > best.Ratio && surelyFaster(d) {
+		low, _, told := d.Ratios()
+		if !d.HostBound && d.Ratio >= 1+worthMoving && d.Ratio > best.Ratio && (!told || low >= 1) {
 			best, ok = d, true
 		}
 	}
 	return best, ok
-}
-
-// surelyFaster reports whether a job is no slower there nineteen times in twenty, as far as that was predicted.
-func surelyFaster(d state.DeviceSpeed) bool {
-	low, _, ok := d.Ratios()
-	return !ok || low >= 1
 }
 
 // gpuModel is another device of this host that is predicted to run a job faster, where one is free
@@ -124,10 +119,7 @@ func (n node) gpuModel(c state.Container) (a Advice, ok bool) {
 	if i < 0 || len(on) != 1 {
 		return a, false
 	}
-	s := within(best.Ratio, modelError)
-	if low, high, ok := best.Ratios(); ok {
-		s = savedBy(best.Ratio, low, high)
-	}
+	s := savedThere(best)
 	return Advice{What: GPUModel, Text: "another device of this host, which nobody holds, should run it faster", Paste: gpuLines([]string{n.s.Devices[i].UUID}),
 		Current: Setting{Text: plainOr(on[0].UUID, "?")}, Advised: Setting{Text: plainOr(n.s.Devices[i].UUID, "?")}, Gives: gives(OfRunTime, 1, s.low, s.share, s.high),
 		Confidence: predictedSure * likeness(c), SinceUnixNs: holds.SinceUnixNs, Evidence: []Number{number("rate there over here", best.Ratio, "times", "data sheets, and profiles of known jobs like it"),

@@ -25,10 +25,7 @@ func (n node) gpuExchange(c state.Container) (a Advice, ok bool) {
 		if !told || !(low >= 1-n.k.Notable) { // nineteen times in twenty
 			continue
 		}
-		s := within(best.Ratio, modelError)
-		if low, high, ok := best.Ratios(); ok {
-			s = savedBy(best.Ratio, low, high)
-		}
+		s := savedThere(best)
 		lines := gpuLines([]string{there.UUID})
 		for _, l := range gpuLines([]string{here.UUID}) {
 			lines = append(lines, Line{"the other's " + l.For, l.Text})

@@ -28,20 +28,15 @@ func (n node) memoryLimit(c state.Container) (a Advice, ok bool) {
 		return a, false
 	}
 	to := math.Ceil(m.Limit/mib) * mib
-	s, source := savedBySteps(c.Paging, own, m.Limit), "what a step loses to pages read again"
+	s, source := within(c.Paging.Step(own)/c.Paging.Step(m.Limit), modelError), "what a step loses to pages read again"
 	if c.ByMemory.Known() {
 		s, source = onCurve(c.ByMemory, own, m.Limit), "its rate by memory, as learned"
 	}
-	return Advice{What: MemoryLimit, Text: "with it nothing that was evicted is read again; as a loan it stands only while the host has memory to spare; where --memory-swap is set, raise it by as much", Paste: memoryLines(to),
+	return Advice{What: MemoryLimit, Text: "with it nothing that was evicted is read again; as a loan it stands only while the host has memory to spare; where --memory-swap is set, raise it by as much", Paste: bytesLines("--memory=", "mem_limit: ", to),
 		Current: Setting{Value: own, Unit: "B"}, Advised: Setting{Value: to, Unit: "B"}, Gives: gives(OfRunTime, 1, s.low, s.share, s.high),
 		Confidence: countedSure, SinceUnixNs: n.s.UnixNs - int64(max(0, min(m.Loan.Seconds, 1e9))*1e9),
 		Evidence: []Number{number("its own limit", own, "B", "its control group"), number("read again before", m.Loan.Before, "B per unit of work", "its control group"),
 			number("read again now", m.Loan.After, "B per unit of work", "its control group"), number("time that it saves", s.share, "share", source)}}, to <= n.s.Node.Memory-n.s.Node.ReserveMemory
-}
-
-// savedBySteps is what the cost of paging predicts.
-func savedBySteps(p policies.Paging, from, to float64) saved {
-	return within(p.Step(from)/p.Step(to), modelError)
 }
 
 // memoryAllow lets trimtab find the limit where it may not yet: how much would do is not known
@@ -77,7 +72,7 @@ func (n node) sharedMemory(c state.Container) (a Advice, ok bool) {
 	if !c.Watched || !c.MemoryUse.Read || !(size > 0 && used >= n.k.Full*size && used <= size && to >= 2*size) {
 		return a, false
 	}
-	return Advice{What: MemoryShm, Text: "its /dev/shm is nearly full: who finds no room there fails, and the job with it", Paste: shmLines(to),
+	return Advice{What: MemoryShm, Text: "its /dev/shm is nearly full: who finds no room there fails, and the job with it", Paste: bytesLines("--shm-size=", "shm_size: ", to),
 		Current: Setting{Value: size, Unit: "B"}, Advised: Setting{Value: to, Unit: "B"}, Gives: gives(OfRisk, 1, 0, 0.5, 1), Confidence: spareSure,
 		Evidence: []Number{number("size of /dev/shm", size, "B", "its mounts"), number("the most shared memory in a minute", used, "B", "its control group"), number("memory that it may use", most, "B", "the host, or its limit")}}, true
 }

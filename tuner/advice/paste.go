@@ -14,16 +14,10 @@ func cpuLines(cpus float64) []Line {
 	return []Line{{"docker run", "--cpus=" + v}, {"compose", "cpus: " + v}}
 }
 
-// memoryLines set a limit, bytes in whole MiB.
-func memoryLines(bytes float64) []Line {
+// bytesLines set bytes in whole MiB: a limit, or the size of /dev/shm.
+func bytesLines(option, key string, bytes float64) []Line {
 	v := fmt.Sprintf("%.0fm", bytes/mib)
-	return []Line{{"docker run", "--memory=" + v}, {"compose", "mem_limit: " + v}}
-}
-
-// shmLines set the size of /dev/shm, bytes in whole MiB.
-func shmLines(bytes float64) []Line {
-	v := fmt.Sprintf("%.0fm", bytes/mib)
-	return []Line{{"docker run", "--shm-size=" + v}, {"compose", "shm_size: " + v}}
+	return []Line{{"docker run", option + v}, {"compose", key + v}}
 }
 
 // threadLines set the threads of OpenMP, and of a BLAS that heeds it.

@@ -41,6 +41,14 @@ func savedBy(ratio, low, high float64) saved {
 
 func within(ratio, factor float64) saved { return savedBy(ratio, ratio/factor, ratio*factor) }
 
+// savedThere is what a job saves on another model of device.
+func savedThere(d state.DeviceSpeed) saved {
+	if low, high, ok := d.Ratios(); ok {
+		return savedBy(d.Ratio, low, high)
+	}
+	return within(d.Ratio, modelError)
+}
+
 // onCurve is what a curve says of going from one amount to another: the bounds are the worst and the best of both.
 func onCurve(c policies.Curve, from, to float64) saved {
 	a, aLow, aHigh := c.At(from)
