@@ -179,7 +179,7 @@ type Agent struct {
 	failures       map[string]int // by probe, in a row
 	known          remembering
 	accounts       accounting
-	placed         *place.Holds // devices that are kept for jobs that are about to start
+	placed         place.Holds // devices that are kept for jobs that are about to start
 }
 
 // New returns an agent; Run starts it.
@@ -188,7 +188,7 @@ func New(o Options) *Agent {
 		o: o, settings: o.Settings, mode: o.Mode, started: time.Now(),
 		calls: make(chan func()), repairNow: make(chan struct{}, 1), events: make(chan runtime.Event, 256), work: make(chan func(context.Context), 256), visibilities: make(chan visibilityOrder, 64), records: make(chan []state.Record, 256),
 		containers: map[string]*tracked{}, engines: map[string]*engineState{}, probeState: map[string]*state.Part{}, logged: map[string]*logQuota{}, failures: map[string]int{}, pendingSaid: map[string]actuator.Outcome{}, undoing: map[string]control.Order{}, visibilitySaid: map[string]string{}, queued: map[string]bool{},
-		edge: newWriteCounters(), budget: budget.New(), placed: place.NewHolds(),
+		edge: newWriteCounters(), budget: budget.New(), placed: place.Holds{},
 	}
 	l.control = control.New(o.Settings.Core, o.Policies, epoch(l.started))
 	l.known.queue = make(chan Kept, 1)

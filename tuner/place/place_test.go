@@ -115,7 +115,7 @@ func TestNoDeviceTwice(t *testing.T) {
 		for i := range n {
 			devices = append(devices, gpu(i, rapid.SampledFrom([]string{"a", "b"}).Draw(t, "model"), gib))
 		}
-		holds, now := NewHolds(), time.Unix(1e9, 0)
+		holds, now := Holds{}, time.Unix(1e9, 0)
 		until := map[string]time.Time{}
 		for i := range rapid.IntRange(1, 40).Draw(t, "steps") {
 			switch rapid.IntRange(0, 3).Draw(t, "what") {
@@ -154,7 +154,7 @@ func TestNoDeviceTwice(t *testing.T) {
 }
 
 func TestHoldsEnd(t *testing.T) {
-	h, now, devices := NewHolds(), time.Unix(1e9, 0), []Device{gpu(0, "a", gib), gpu(1, "a", gib)}
+	h, now, devices := Holds{}, time.Unix(1e9, 0), []Device{gpu(0, "a", gib), gpu(1, "a", gib)}
 	h.Take([]string{devices[0].UUID, devices[1].UUID, "GPU-gone"}, "job", now)
 	h.Started(Grant{GPUs: []string{"all"}}, devices)
 	if got := h.Of(devices[0].UUID, now); got == nil || got.For != "job" || got.UntilUnixNs != now.Add(time.Minute).UnixNano() {
@@ -164,8 +164,8 @@ func TestHoldsEnd(t *testing.T) {
 	if h.Of(devices[0].UUID, now) != nil || h.Of(devices[1].UUID, now.Add(59*time.Second)) == nil || h.Of(devices[1].UUID, now.Add(time.Minute)) != nil {
 		t.Error("a hold ends with the start on its device, and after a minute")
 	}
-	if h.Keep(devices); len(h.all) != 0 {
-		t.Errorf("of a device that is gone: %v", h.all)
+	if h.Keep(devices); len(h) != 0 {
+		t.Errorf("of a device that is gone: %v", h)
 	}
 }
 
