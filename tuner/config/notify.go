@@ -5,6 +5,7 @@ import (
 	"net/netip"
 	"net/url"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"golang.org/x/net/http/httpguts"
@@ -109,7 +110,7 @@ func (k *check) told(key string, events []string, perMinute int) {
 		names = append(names, string(kind))
 	}
 	for i, e := range events {
-		k.that(event.Known(e), fmt.Sprintf("%s.events[%d]", key, i+1), "is not an event; %s", nearest(e, names))
+		k.that(slices.Contains(names, e), fmt.Sprintf("%s.events[%d]", key, i+1), "is not an event; %s", nearest(e, names))
 	}
 	k.that(perMinute > 0 && perMinute <= maxPerMinute, key+".perMinute", "%d is out of range; allowed are 1 to %d", perMinute, maxPerMinute)
 }

@@ -8,7 +8,6 @@ package event
 
 import (
 	"cmp"
-	"slices"
 	"strings"
 	"unicode"
 
@@ -49,9 +48,6 @@ func Kinds() []Kind {
 	return []Kind{Kept, Reverted, Unproven, Void, Lent, CalledIn, Changed, KnobReverted, Restored, Pending, Yielded, Refused, Would,
 		GPULost, GPURepaired, GPUView, Verdict, Slower, Enrolment, Unwell, Well}
 }
-
-// Known reports whether a text names a kind.
-func Known(kind string) bool { return slices.Contains(Kinds(), Kind(kind)) }
 
 // Event is what others are told, as JSON on a script's standard input and in a webhook's body.
 type Event struct {
