@@ -82,14 +82,11 @@ func readFile(name string) ([]byte, error) {
 
 // at is the URL with a path behind it.
 func (e *endpoint) at(path string) string {
-	u, err := url.Parse(e.c.URL)
-	if err != nil {
-		return e.c.URL // which the request refuses; config.Validate did before
+	if path == "" {
+		return e.c.URL
 	}
-	if path != "" {
-		u = u.JoinPath(path)
-	}
-	return u.String()
+	at, _ := url.JoinPath(e.c.URL, path) // a URL: config.Validate has seen to it
+	return at
 }
 
 // request sends one and returns what was answered, up to maxAnswer bytes. Errors name the key, the
