@@ -53,15 +53,13 @@ type Header struct {
 	Version int    `json:"version"`
 	Trimtab string `json:"trimtab"` // the version that recorded
 	// WallUnixNs is the wall clock when CLOCK_MONOTONIC read MonoNs, the only clock in records.
-	WallUnixNs int64             `json:"wall"`
-	MonoNs     int64             `json:"mono"`
-	Boot       string            `json:"boot"`             // /proc/sys/kernel/random/boot_id
-	Arch       string            `json:"arch"`             // GOARCH: replay is equal to the bit on one architecture
-	Host       json.RawMessage   `json:"host,omitempty"`   // facts of the host, opaque
-	Config     json.RawMessage   `json:"config,omitempty"` // opaque
-	State      json.RawMessage   `json:"state,omitempty"`  // state to begin with, opaque
-	Dropped    uint64            `json:"dropped,omitempty"`
-	Labels     map[string]string `json:"labels,omitempty"` // free, for people
+	WallUnixNs int64           `json:"wall"`
+	MonoNs     int64           `json:"mono"`
+	Boot       string          `json:"boot"`             // /proc/sys/kernel/random/boot_id
+	Arch       string          `json:"arch"`             // GOARCH: replay is equal to the bit on one architecture
+	Config     json.RawMessage `json:"config,omitempty"` // opaque
+	State      json.RawMessage `json:"state,omitempty"`  // state to begin with, opaque
+	Dropped    uint64          `json:"dropped,omitempty"`
 }
 
 // record is one line after the header.

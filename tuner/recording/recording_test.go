@@ -22,7 +22,7 @@ type entry struct {
 
 func header() Header {
 	return Header{Trimtab: "v0", WallUnixNs: 5, MonoNs: 3, Boot: "b", Arch: "amd64",
-		Config: json.RawMessage(`{"mode":"tune"}`), State: json.RawMessage(`[1]`), Labels: map[string]string{"b": "2", "a": "1"}}
+		Config: json.RawMessage(`{"mode":"tune"}`), State: json.RawMessage(`[1]`)}
 }
 
 func encode(t testing.TB, entries []entry) []byte {
