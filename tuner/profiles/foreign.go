@@ -224,7 +224,10 @@ func (k *Known) scale(ratio float64) {
 			k.Print = k.Print.With(a, v*ratio)
 		}
 	}
-	l.Response, l.Memory = scaleCurve(l.Response, ratio), scaleCurve(l.Memory, ratio)
+	cell := func(c model.Cell) model.Cell {
+		return model.Cell{X: c.X, Log: c.Log - math.Log(ratio), Weight: c.Weight}
+	}
+	l.Response, l.Memory = eachCell(l.Response, scaled, cell), eachCell(l.Memory, scaled, cell)
 }
 
 // mostMemory is the most, in bytes, that a run here was found to need; 0: of none it is known.
@@ -246,19 +249,6 @@ func (k *Known) boundMemory(most float64) {
 			e.Memory = 0
 		}
 	})
-}
-
-func scaleCurve(l *model.Learner, ratio float64) *model.Learner {
-	if l == nil {
-		return nil
-	}
-	out := *l
-	out.Cells = slices.Clone(l.Cells)
-	for i := range out.Cells {
-		out.Cells[i].Log -= math.Log(ratio)
-	}
-	out.Cost = scaleCost(l.Cost, ratio)
-	return &out
 }
 
 func scaleCost(c policies.Cost, ratio float64) policies.Cost {
@@ -402,12 +392,7 @@ func (b *Store) ForgetHost(host string) []Known {
 	}
 	delete(b.foreign.Misled, host)
 	delete(b.foreign.Aside, host)
-	maps.DeleteFunc(b.foreign.Gone, func(id uint64, of string) bool {
-		if of == host {
-			delete(b.foreign.GoneAt, id)
-		}
-		return of == host
-	})
+	maps.DeleteFunc(b.foreign.Gone, func(_ uint64, of string) bool { return of == host }) // since when: ageGone drops it
 	b.changed()
 	return b.drop(func(k Known) bool { return k.Host == host })
 }

@@ -46,15 +46,24 @@ func eachTime(c policies.Cost, f func(float64) float64) policies.Cost {
 }
 
 func roundLearner(l *model.Learner) *model.Learner {
+	out := eachCell(l, roundCost, func(c model.Cell) model.Cell {
+		return model.Cell{X: round(c.X), Log: round(c.Log), Weight: round(c.Weight)}
+	})
+	if out != nil {
+		out.Paging.Base, out.Paging.Lost = round(out.Paging.Base), round(out.Paging.Lost)
+	}
+	return out
+}
+
+// eachCell is a curve with its cost and its cells changed; of none it is none.
+func eachCell(l *model.Learner, cost func(policies.Cost) policies.Cost, cell func(model.Cell) model.Cell) *model.Learner {
 	if l == nil {
 		return nil
 	}
 	out := *l
-	out.Cost, out.Cells = roundCost(l.Cost), slices.Clone(l.Cells)
-	p := &out.Paging
-	p.Base, p.Lost = round(p.Base), round(p.Lost)
+	out.Cost, out.Cells = cost(l.Cost), slices.Clone(l.Cells)
 	for i, c := range out.Cells {
-		out.Cells[i] = model.Cell{X: round(c.X), Log: round(c.Log), Weight: round(c.Weight)}
+		out.Cells[i] = cell(c)
 	}
 	return &out
 }
