@@ -415,12 +415,9 @@ func (b *Store) Trial(id uint64, kept bool, correction float64) {
 	if k == nil {
 		return
 	}
-	if kept {
-		k.Learned.Kept++
-	} else {
+	if !kept {
 		k.Learned.Failed++
-	}
-	if kept && correction >= minCorrection && correction <= maxCorrection {
+	} else if k.Learned.Kept++; correction >= minCorrection && correction <= maxCorrection {
 		k.Learned.Correction = correction
 	}
 	b.changed()
