@@ -20,15 +20,10 @@ func (a Advice) String() string {
 
 // whole is what the share is of.
 func (g Gives) whole() string {
-	switch g.Of {
-	case OfDevices:
-		return "the time that it is held"
-	case OfRisk:
-		return "its run time, which is at risk"
-	case OfCPUs:
-		return "that CPU to promise to others"
-	}
-	return "its run time"
+	return map[string]string{
+		OfRunTime: "its run time", OfRisk: "its run time, which is at risk",
+		OfDevices: "the time that it is held", OfCPUs: "that CPU to promise to others",
+	}[g.Of]
 }
 
 // String shows a setting with its unit: 1.75 CPUs, 1536 MiB.
