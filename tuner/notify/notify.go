@@ -179,11 +179,9 @@ func (n *Notifier) Close(ctx context.Context) {
 	case <-ctx.Done():
 	}
 	n.cancel()
-	last := time.NewTimer(lastWait)
-	defer last.Stop()
 	select {
 	case <-done:
-	case <-last.C: // one that hangs on a file that does not answer is left
+	case <-time.After(lastWait): // one that hangs on a file that does not answer is left
 	}
 	for _, q := range n.queues {
 		if left := len(q.waiting); left > 0 {

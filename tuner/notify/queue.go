@@ -162,13 +162,11 @@ func (q *queue) tell(ctx context.Context, closing <-chan struct{}, events []even
 			wait = max(wait, word.after)
 		}
 		q.pause = min(2*q.pause, maxPause)
-		timer := time.NewTimer(wait)
 		select {
-		case <-timer.C:
+		case <-time.After(wait):
 		case <-closing: // one more try
 		case <-ctx.Done():
 		}
-		timer.Stop()
 	}
 }
 
