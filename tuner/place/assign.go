@@ -43,11 +43,7 @@ func (a Assignment) Makespan() float64 {
 }
 
 func newAssignment(t Times, ready []float64) Assignment {
-	a := Assignment{On: make([]int, len(t)), Jobs: make([][]int, len(ready)), Ends: slices.Clone(ready)}
-	for j := range a.On {
-		a.On[j] = -1
-	}
-	return a
+	return Assignment{On: slices.Repeat([]int{-1}, len(t)), Jobs: make([][]int, len(ready)), Ends: slices.Clone(ready)}
 }
 
 func (a Assignment) add(t Times, job, device int) {
@@ -234,10 +230,7 @@ func Bound(t Times, ready []float64) float64 {
 			bound = max(bound, end)
 		}
 	}
-	price := make([]float64, len(ready))
-	for d := range price {
-		price[d] = 1 / float64(len(price))
-	}
+	price := slices.Repeat([]float64{1 / float64(len(ready))}, len(ready))
 	for round := range boundRounds {
 		value, load := priced(t, ready, price)
 		bound = max(bound, value)

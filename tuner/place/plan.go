@@ -137,16 +137,15 @@ func slower(j state.PlacedJob, device string) float64 {
 // run there, or the rate is not known. Where some rates are known, the others go by data sheet from the best.
 func relative(j state.PlacedJob, devices []state.PlaceChoice) (speeds []float64, best float64) {
 	speeds = make([]float64, len(devices))
-	at := func(uuid string) (state.PlaceChoice, bool) {
-		i := slices.IndexFunc(j.Choices, func(c state.PlaceChoice) bool { return c.Device == uuid && c.Unfit == "" })
-		if i < 0 {
-			return state.PlaceChoice{}, false
+	fit := map[string]state.PlaceChoice{}
+	for _, c := range j.Choices {
+		if c.Unfit == "" {
+			fit[c.Device] = c
 		}
-		return j.Choices[i], true
 	}
 	bestSheet, fastestSheet := 0.0, 0.0
 	for _, d := range devices {
-		c, ok := at(d.Device)
+		c, ok := fit[d.Device]
 		if ok && c.Rate.PerSecond > best {
 			best, bestSheet = c.Rate.PerSecond, sheet(d.Model)
 		}
@@ -155,7 +154,7 @@ func relative(j state.PlacedJob, devices []state.PlaceChoice) (speeds []float64,
 		}
 	}
 	for i, d := range devices {
-		c, ok := at(d.Device)
+		c, ok := fit[d.Device]
 		switch s := sheet(d.Model); {
 		case !ok:
 		case c.Rate.PerSecond > 0:
