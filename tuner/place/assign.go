@@ -42,16 +42,6 @@ func (a Assignment) Makespan() float64 {
 	return slices.Max(a.Ends)
 }
 
-func newAssignment(t Times, ready []float64) Assignment {
-	return Assignment{On: slices.Repeat([]int{-1}, len(t)), Jobs: make([][]int, len(ready)), Ends: slices.Clone(ready)}
-}
-
-func (a Assignment) add(t Times, job, device int) {
-	a.On[job] = device
-	a.Jobs[device] = append(a.Jobs[device], job)
-	a.Ends[device] += t.at(job, device)
-}
-
 // FirstCome gives the next job to the device that is free first; ready is in how many
 // seconds each is free, 0 at the least.
 func FirstCome(t Times, ready []float64) Assignment {
@@ -61,22 +51,9 @@ func FirstCome(t Times, ready []float64) Assignment {
 // FastestFirst gives the next job to the device that is free first, the fastest of those
 // by speed, in any unit, where several are.
 func FastestFirst(t Times, ready, speed []float64) Assignment {
-	a := newAssignment(t, ready)
-	for j := range t {
-		best := -1
-		for d, free := range a.Ends {
-			if math.IsInf(t.at(j, d), 1) {
-				continue
-			}
-			if best < 0 || free < a.Ends[best] || free == a.Ends[best] && speed[d] > speed[best] {
-				best = d
-			}
-		}
-		if best >= 0 {
-			a.add(t, j, best)
-		}
-	}
-	return a
+	return greedy(t, ready, asListed, func(a Assignment, _, d, than int) bool {
+		return a.Ends[d] < a.Ends[than] || a.Ends[d] == a.Ends[than] && speed[d] > speed[than]
+	})
 }
 
 // Shortest divides jobs so that the last ends soon. The longest go first, each to where it
@@ -86,7 +63,7 @@ func FastestFirst(t Times, ready, speed []float64) Assignment {
 // turns out otherwise can be made up for by the short ones.
 func Shortest(t Times, ready []float64) Assignment {
 	var best Assignment
-	for i, first := range []func(j int) float64{t.least, t.regret, func(j int) float64 { return -float64(j) }} {
+	for i, first := range []func(j int) float64{t.least, t.regret, asListed} {
 		a := listed(t, ready, first)
 		for range maxMoves {
 			if !a.better(t) {
@@ -145,24 +122,37 @@ func (t Times) regret(job int) float64 {
 	return second - best
 }
 
+// asListed leaves jobs in their order.
+func asListed(job int) float64 { return -float64(job) }
+
 // listed assigns jobs in order, those of which first is the most at the start, each to the
 // device on which it ends first.
 func listed(t Times, ready []float64, first func(j int) float64) Assignment {
-	a := newAssignment(t, ready)
+	return greedy(t, ready, first, func(a Assignment, j, d, than int) bool {
+		return a.Ends[d]+t.at(j, d) < a.Ends[than]+t.at(j, than)
+	})
+}
+
+// greedy assigns jobs in order, those of which first is the most at the start, each to the best of the
+// devices that can run it.
+func greedy(t Times, ready []float64, first func(j int) float64, better func(a Assignment, j, d, than int) bool) Assignment {
+	a := Assignment{On: slices.Repeat([]int{-1}, len(t)), Jobs: make([][]int, len(ready)), Ends: slices.Clone(ready)}
 	order := make([]int, len(t))
 	for j := range order {
 		order[j] = j
 	}
 	slices.SortStableFunc(order, func(x, y int) int { return cmp.Compare(first(y), first(x)) })
 	for _, j := range order {
-		best, bestEnd := -1, math.Inf(1)
-		for d, free := range a.Ends {
-			if end := free + t.at(j, d); end < bestEnd {
-				best, bestEnd = d, end
+		best := -1
+		for d := range ready {
+			if !math.IsInf(t.at(j, d), 1) && (best < 0 || better(a, j, d, best)) {
+				best = d
 			}
 		}
 		if best >= 0 {
-			a.add(t, j, best)
+			a.On[j] = best
+			a.Jobs[best] = append(a.Jobs[best], j)
+			a.Ends[best] += t.at(j, best)
 		}
 	}
 	return a
