@@ -131,7 +131,11 @@ func (d *Directory) Read(now time.Time, use func(Found)) (files []File, err erro
 		}
 		leaveLatest(all[i], latest, now)
 	}
-	if err := d.admit(latest, use != nil); err != nil {
+	books := slices.Collect(maps.Values(latest))
+	if err = d.serials.Refuse(books...); err == nil && use != nil {
+		err = d.serials.take(books...)
+	}
+	if err != nil {
 		d.err = err.Error()
 		return nil, err
 	}
@@ -147,15 +151,6 @@ func (d *Directory) Read(now time.Time, use func(Found)) (files []File, err erro
 		}
 	}
 	return files, nil
-}
-
-// admit refuses books that were put back, and remembers the others where they are used.
-func (d *Directory) admit(latest map[string]*Found, used bool) error {
-	all := slices.Collect(maps.Values(latest))
-	if err := d.serials.Refuse(all...); err != nil || !used {
-		return err
-	}
-	return d.serials.take(all...)
 }
 
 // later reports whether one of two books of a host was made after the other: by their serials, or by the
