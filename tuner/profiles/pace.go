@@ -132,16 +132,13 @@ func (p *Pacer) Pace() Pace {
 	}
 	out := Pace{Rate: float32(math.Exp(p.mean)), Blocks: int32(p.before + p.blocks)}
 	if p.blocks > 1 {
-		out.Slowest = float32(math.Exp(p.slowest))
+		out.Slowest, out.Spread = float32(math.Exp(p.slowest)), float32(math.Sqrt(max(0, p.square)/float64(p.blocks-1)))
 	}
 	if p.blocks > 1 && !p.late {
 		out.First = float32(p.first / math.Sqrt(p.begin))
 	}
 	if p.blocks >= stretchBlocks {
 		out.Least = float32(math.Exp(p.least))
-	}
-	if p.blocks > 1 {
-		out.Spread = float32(math.Sqrt(max(0, p.square) / float64(p.blocks-1)))
 	}
 	return out
 }
