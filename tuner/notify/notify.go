@@ -66,17 +66,13 @@ func New(o Options) *Notifier {
 			n.metrics.waiting, n.metrics.instead = make(chan event.Event, 1), "the next export has the same metrics"
 		}
 	}
-	for _, r := range []struct {
-		name string
-		c    config.Receiver
-		to   func(*endpoint) receiver
-	}{
-		{"grafana", c.Grafana, func(e *endpoint) receiver { return grafana{e} }},
-		{"webhook", c.Webhook, func(e *endpoint) receiver { return webhook{e} }},
-	} {
-		if r.c.URL != "" {
-			n.queues = append(n.queues, newQueue(r.name, r.to(newEndpoint("notify."+r.name, r.c, o.Version)), 1, r.c.Events, r.c.PerMinute, o.Log))
-		}
+	if c.Grafana.URL != "" {
+		to := grafana{newEndpoint("notify.grafana", c.Grafana, o.Version)}
+		n.queues = append(n.queues, newQueue("grafana", to, 1, c.Grafana.Events, c.Grafana.PerMinute, o.Log))
+	}
+	if c.Webhook.URL != "" {
+		to := webhook{newEndpoint("notify.webhook", c.Webhook, o.Version)}
+		n.queues = append(n.queues, newQueue("webhook", to, 1, c.Webhook.Events, c.Webhook.PerMinute, o.Log))
 	}
 	if c.Script.Path != "" {
 		s := script{path: c.Script.Path, timeout: c.Script.Timeout.D(), start: o.Start, top: "/"}
