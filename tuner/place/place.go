@@ -43,9 +43,6 @@ type Grant struct {
 	ByNode bool
 }
 
-// all reports whether a grant names every device of the host.
-func (g Grant) all() bool { return slices.Contains(g.GPUs, "all") }
-
 // names reports whether a grant names the device, or the GPU that a slice is of.
 func (g Grant) names(d Device) bool {
 	number := d.Index
@@ -157,7 +154,7 @@ func (h Host) choice(d Device, w Want) state.PlaceChoice {
 	}
 	for _, g := range h.Grants {
 		named := g.names(d)
-		if (named || g.all()) && !slices.Contains(c.Holders, g.Name) {
+		if (named || slices.Contains(g.GPUs, "all")) && !slices.Contains(c.Holders, g.Name) {
 			c.Holders = append(c.Holders, g.Name)
 		}
 		taken = taken || named
@@ -188,16 +185,12 @@ func plainUUID(uuid string) bool {
 // Choose takes the first n devices of one model that are free; with share also of those that
 // others use, but none that is held for a job about to start. why says why there are none.
 func Choose(ranked []state.PlaceChoice, n int, share bool) (uuids []string, why string) {
-	usable := 0
 	for _, may := range []func(state.PlaceChoice) bool{
 		func(c state.PlaceChoice) bool { return c.Free },
 		func(c state.PlaceChoice) bool { return share && c.Unfit == "" && c.Hold == nil },
 	} {
 		byModel := map[string][]string{}
 		for _, c := range ranked {
-			if c.Unfit == "" {
-				usable++
-			}
 			if !may(c) {
 				continue
 			}
@@ -208,7 +201,7 @@ func Choose(ranked []state.PlaceChoice, n int, share bool) (uuids []string, why 
 		}
 	}
 	switch {
-	case usable == 0:
+	case !slices.ContainsFunc(ranked, func(c state.PlaceChoice) bool { return c.Unfit == "" }):
 		return []string{}, "no device here can be used"
 	case n > 1:
 		return []string{}, fmt.Sprintf("no %d devices of one model are free", n)
