@@ -11,92 +11,66 @@ import (
 	"github.com/trimtab/trimtab/runtime"
 )
 
-// keyedMutex lets one at a time at each container. What nobody has or waits for is not kept.
+// keyedMutex lets one at a time at each container. What nobody has is not kept.
 type keyedMutex struct {
-	mu  sync.Mutex
-	all map[string]*turn
+	mu    sync.Mutex
+	taken map[string]*turn
 }
 
+// turn is had by one at a time.
 type turn struct {
-	slot  chan struct{} // full while it is taken
-	users int           // that have it or wait for it
-	// stuck closes when one that did not come back in time does; nil: none.
-	stuck <-chan struct{}
+	of    *keyedMutex
+	key   string
+	back  chan struct{} // closes when it is given back
+	stuck bool          // who has it did not come back in time: nobody waits for it
 }
 
-func newKeyedMutex() *keyedMutex { return &keyedMutex{all: map[string]*turn{}} }
-
-// join makes sure that the turn stays the same one for as long as anybody looks at it.
-func (t *keyedMutex) join(key string) *turn {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if t.all[key] == nil {
-		t.all[key] = &turn{slot: make(chan struct{}, 1)}
-	}
-	t.all[key].users++
-	return t.all[key]
-}
-
-func (t *keyedMutex) leave(key string, of *turn) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if of.users--; of.users == 0 {
-		delete(t.all, key)
-	}
-}
+func newKeyedMutex() *keyedMutex { return &keyedMutex{taken: map[string]*turn{}} }
 
 // take waits for the turn until ctx ends. A free one is had even then.
-func (t *keyedMutex) take(ctx context.Context, key string) (give func(), err error) {
-	of := t.join(key)
-	give = func() {
-		<-of.slot
-		t.leave(key, of)
-	}
-	select {
-	case of.slot <- struct{}{}:
-		return give, nil
-	default:
-	}
-	if t.isStuck(of) {
-		t.leave(key, of)
-		return nil, errors.New("who was at it first has yet to come back")
-	}
-	select {
-	case of.slot <- struct{}{}:
-		return give, nil
-	case <-ctx.Done():
-		t.leave(key, of)
-		return nil, fmt.Errorf("somebody else is at it: %w", ctx.Err())
+func (m *keyedMutex) take(ctx context.Context, key string) (*turn, error) {
+	for {
+		m.mu.Lock()
+		other := m.taken[key]
+		if other == nil {
+			own := &turn{of: m, key: key, back: make(chan struct{})}
+			m.taken[key] = own
+			m.mu.Unlock()
+			return own, nil
+		}
+		stuck := other.stuck
+		m.mu.Unlock()
+		if stuck {
+			return nil, errors.New("who was at it first has yet to come back")
+		}
+		select {
+		case <-other.back:
+		case <-ctx.Done():
+			return nil, fmt.Errorf("somebody else is at it: %w", ctx.Err())
+		}
 	}
 }
 
 // try takes the turn if it is free.
-func (t *keyedMutex) try(key string) (give func(), ok bool) {
+func (m *keyedMutex) try(key string) (_ *turn, ok bool) {
 	done, cancel := context.WithCancel(context.Background())
 	cancel()
-	give, err := t.take(done, key)
-	return give, err == nil
+	own, err := m.take(done, key)
+	return own, err == nil
 }
 
-// leftBehind: who has the turn did not come back in time; nobody waits until they do.
-func (t *keyedMutex) leftBehind(of *turn, back <-chan struct{}) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	of.stuck = back
+func (t *turn) give() {
+	t.of.mu.Lock()
+	defer t.of.mu.Unlock()
+	delete(t.of.taken, t.key)
+	close(t.back)
 }
 
-func (t *keyedMutex) isStuck(of *turn) bool {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if of.stuck == nil {
-		return false
-	}
-	select {
-	case <-of.stuck:
-		return false
-	default:
-		return true
-	}
+// leaveBehind: who has it did not come back in time.
+func (t *turn) leaveBehind() {
+	t.of.mu.Lock()
+	defer t.of.mu.Unlock()
+	t.stuck = true
 }
 
 // filesTimeout bounds one piece of work in a container's files; it is some system
@@ -120,20 +94,16 @@ type filesOf[T any] struct {
 func inFiles[T any](ctx context.Context, v *Visibility, c runtime.Container, work func(ctx context.Context, root *os.File) (T, error)) (out T, err error) {
 	ctx, cancel := context.WithTimeout(ctx, v.filesTimeout)
 	defer cancel()
-	key := c.Key()
-	give, err := v.files.take(ctx, key)
+	turn, err := v.files.take(ctx, c.Key())
 	if err != nil {
 		return out, fmt.Errorf("%w: %w", errStuck, err)
 	}
-	of := v.files.join(key)
-	defer v.files.leave(key, of)
-	back, result := make(chan struct{}), make(chan filesOf[T], 1)
+	result := make(chan filesOf[T], 1)
 	go func() {
 		var r filesOf[T]
 		defer func() {
 			r.panicked = recover()
-			give()
-			close(back)
+			turn.give()
 			result <- r
 		}()
 		var root *os.File
@@ -150,7 +120,7 @@ func inFiles[T any](ctx context.Context, v *Visibility, c runtime.Container, wor
 		}
 		return r.value, r.err
 	case <-ctx.Done():
-		v.files.leftBehind(of, back)
+		turn.leaveBehind()
 		return out, fmt.Errorf("%w: %w", errStuck, ctx.Err())
 	}
 }

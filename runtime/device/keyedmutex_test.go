@@ -14,7 +14,7 @@ import (
 
 func TestKeyedMutex(t *testing.T) {
 	keyedMutex := newKeyedMutex()
-	give, err := keyedMutex.take(t.Context(), "a")
+	own, err := keyedMutex.take(t.Context(), "a")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -29,9 +29,9 @@ func TestKeyedMutex(t *testing.T) {
 	if other, err := keyedMutex.take(ctx, "b"); err != nil {
 		t.Errorf("a free one: %v", err)
 	} else {
-		other()
+		other.give()
 	}
-	waited := make(chan func())
+	waited := make(chan *turn)
 	go func() {
 		next, err := keyedMutex.take(t.Context(), "a")
 		if err != nil {
@@ -39,10 +39,10 @@ func TestKeyedMutex(t *testing.T) {
 		}
 		waited <- next
 	}()
-	give()
-	(<-waited)()
-	if len(keyedMutex.all) > 0 {
-		t.Errorf("%d turns are kept that nobody has", len(keyedMutex.all))
+	own.give()
+	(<-waited).give()
+	if len(keyedMutex.taken) > 0 {
+		t.Errorf("%d turns are kept that nobody has", len(keyedMutex.taken))
 	}
 }
 
@@ -75,8 +75,8 @@ func TestInFiles(t *testing.T) {
 		t.Errorf("afterwards: %d, %v", got, err)
 	}
 	defer func() {
-		if recover() != any(errDied) || len(v.files.all) > 0 {
-			t.Errorf("a panic is its caller's, and %d turns are kept", len(v.files.all))
+		if recover() != any(errDied) || len(v.files.taken) > 0 {
+			t.Errorf("a panic is its caller's, and %d turns are kept", len(v.files.taken))
 		}
 	}()
 	_, _ = inFiles(t.Context(), v, c, func(context.Context, *os.File) (int, error) { panic(errDied) })

@@ -167,11 +167,11 @@ func (v *Visibility) Hiding() map[string][]int {
 // Unsettled tells whether a change of what is hidden from a container failed, or was cut
 // off, and could not be undone: Restore is pending. One that is under way does not count.
 func (v *Visibility) Unsettled(key string) bool {
-	give, ok := v.ledger.keyedMutex.try(key)
+	turn, ok := v.ledger.keyedMutex.try(key)
 	if !ok {
 		return false
 	}
-	defer give()
+	defer turn.give()
 	h, _ := v.ledger.get(key)
 	return h.Unsettled
 }
@@ -198,11 +198,11 @@ func (v *Visibility) Left(c runtime.Container) runtime.Container {
 // is not needed. Did is false where there was nothing. An error leaves the record: it
 // is pending, and Restore may be called again.
 func (v *Visibility) Restore(ctx context.Context, key string) (did bool, notes []string, err error) {
-	give, err := v.ledger.keyedMutex.take(ctx, key)
+	turn, err := v.ledger.keyedMutex.take(ctx, key)
 	if err != nil {
 		return false, nil, err
 	}
-	defer give()
+	defer turn.give()
 	h, ok := v.ledger.get(key)
 	if !ok {
 		return false, nil, nil
@@ -252,11 +252,11 @@ func (v *Visibility) restoreFiles(ctx context.Context, h Hidden) (inside, error)
 // Yielded tells which hidden devices somebody else has allowed again. Only a proof
 // counts.
 func (v *Visibility) Yielded(ctx context.Context, key string) []int {
-	give, ok := v.ledger.keyedMutex.try(key)
+	turn, ok := v.ledger.keyedMutex.try(key)
 	if !ok {
 		return nil
 	}
-	defer give()
+	defer turn.give()
 	h, ok := v.ledger.get(key)
 	if !ok || len(h.Minors) == 0 || v.gone(h.Container) {
 		return nil

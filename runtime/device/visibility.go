@@ -94,11 +94,11 @@ func (v *Visibility) read(c runtime.Container) (rules, error) {
 // as standing. Errors: runtime.ErrGone; runtime.ErrBusy while what it sees is being
 // changed, which says nothing of what it can reach.
 func (v *Visibility) Look(ctx context.Context, c runtime.Container, had []runtime.DeviceRule) (stands, lost []runtime.DeviceRule, err error) {
-	give, ok := v.ledger.keyedMutex.try(c.Key())
+	turn, ok := v.ledger.keyedMutex.try(c.Key())
 	if !ok {
 		return nil, nil, fmt.Errorf("container %q: %w", c.Name, runtime.ErrBusy)
 	}
-	defer give()
+	defer turn.give()
 	h, _ := v.ledger.get(c.Key())
 	stands, lost, err = v.look(ctx, c, had, h)
 	return h.whole(stands), lost, err
