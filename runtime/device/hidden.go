@@ -92,10 +92,10 @@ func (l *ledger) get(key string) (Hidden, bool) {
 	return h, ok
 }
 
-func (l *ledger) keys() []string {
+func (l *ledger) copy() map[string]Hidden {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return slices.Sorted(maps.Keys(l.all))
+	return maps.Clone(l.all)
 }
 
 // put makes a record durable; nil removes it.

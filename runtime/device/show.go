@@ -156,10 +156,8 @@ func linesOf(visibilities []runtime.GPUVisibility) []string {
 // Hiding lists the containers with anything of Hide's, by key; Minors may be empty.
 func (v *Visibility) Hiding() map[string][]int {
 	out := map[string][]int{}
-	for _, key := range v.ledger.keys() {
-		if h, ok := v.ledger.get(key); ok {
-			out[key] = h.Minors
-		}
+	for key, h := range v.ledger.copy() {
+		out[key] = h.Minors
 	}
 	return out
 }
@@ -179,10 +177,8 @@ func (v *Visibility) Unsettled(key string) bool {
 // Containers are those with a record, by key: id, name, init process, control group.
 func (v *Visibility) Containers() map[string]runtime.Container {
 	out := map[string]runtime.Container{}
-	for _, key := range v.ledger.keys() {
-		if h, ok := v.ledger.get(key); ok {
-			out[key] = h.Container
-		}
+	for key, h := range v.ledger.copy() {
+		out[key] = h.Container
 	}
 	return out
 }
@@ -328,17 +324,15 @@ func (v *Visibility) RestoreAll(ctx context.Context, each func(key, name string,
 		return v.Unreadable()
 	}
 	type answer struct {
-		name  string
 		did   bool
 		notes []string
 		err   error
 	}
-	keys := v.ledger.keys()
+	hidden := v.ledger.copy()
+	keys := slices.Sorted(maps.Keys(hidden))
 	answers := make([]answer, len(keys))
 	var wait sync.WaitGroup
 	for i, key := range keys { // beside each other: one that hangs holds up no other
-		h, _ := v.ledger.get(key)
-		answers[i].name = h.Container.Name
 		wait.Go(func() {
 			ctx, cancel := context.WithTimeout(ctx, restoreTimeout)
 			defer cancel()
@@ -354,7 +348,7 @@ func (v *Visibility) RestoreAll(ctx context.Context, each func(key, name string,
 		all = errors.Join(all, err)
 	}
 	for i, a := range answers {
-		each(keys[i], a.name, a.did, a.notes, a.err)
+		each(keys[i], hidden[keys[i]].Container.Name, a.did, a.notes, a.err)
 		all = errors.Join(all, a.err)
 	}
 	return all
