@@ -118,27 +118,6 @@ func nodeOf(dev *os.File, name string, majors []int) (Node, bool, error) {
 	return n, true, nil
 }
 
-// findNodes are the nodes that h hides and that stand in the container's /dev.
-func findNodes(dev *os.File, h Hidden, majors []int) (nodes []Node, notes []string) {
-	names := make([]string, 0, len(h.Minors))
-	for _, minor := range h.Minors {
-		names = append(names, "nvidia"+strconv.Itoa(minor))
-	}
-	if h.All {
-		names = append(names, controlNodes...)
-	}
-	for _, name := range names {
-		n, ok, err := nodeOf(dev, name, majors)
-		if err != nil {
-			notes = append(notes, err.Error())
-		}
-		if ok {
-			nodes = append(nodes, n)
-		}
-	}
-	return nodes, notes
-}
-
 // removeNode removes what was found. Between the look and this the container may have
 // put another file there: it is the container's own /dev, and its own loss.
 func removeNode(dev *os.File, n Node) error {

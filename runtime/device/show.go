@@ -17,9 +17,9 @@ import (
 	"github.com/trimtab/trimtab/runtime"
 )
 
-// nodesToRemove are the nodes that stand and that the target hides.
+// nodesToRemove are the nodes that stand, and that the target hides and nothing hid before.
 func (v *Visibility) nodesToRemove(root *os.File, target, before Hidden) (nodes []Node, notes []string, err error) {
-	if root == nil || len(target.Minors) == 0 {
+	if len(target.Minors) == 0 {
 		return nil, nil, nil
 	}
 	majors, err := nvidiaMajors(v.o.ProcRoot)
@@ -31,10 +31,22 @@ func (v *Visibility) nodesToRemove(root *os.File, target, before Hidden) (nodes 
 		return nil, nil, fmt.Errorf("its nodes stay: %w", err)
 	}
 	defer dev.Close()
-	nodes, notes = findNodes(dev, target, majors)
-	nodes = slices.DeleteFunc(nodes, func(n Node) bool {
-		return slices.ContainsFunc(before.Nodes, func(b Node) bool { return b.Name == n.Name })
-	})
+	var names []string
+	for _, minor := range target.Minors {
+		names = append(names, "nvidia"+strconv.Itoa(minor))
+	}
+	if target.All {
+		names = append(names, controlNodes...)
+	}
+	for _, name := range names {
+		n, ok, err := nodeOf(dev, name, majors)
+		if err != nil {
+			notes = append(notes, err.Error())
+		}
+		if ok && !slices.ContainsFunc(before.Nodes, func(b Node) bool { return b.Name == name }) {
+			nodes = append(nodes, n)
+		}
+	}
 	return nodes, notes, nil
 }
 
