@@ -285,7 +285,7 @@ func (l *Agent) changeVisibility(ctx context.Context, req state.GPURequest, hide
 // visibilityByHand notes that a person decided on a container's devices: the knob is that
 // person's from now on, as one that somebody else wrote is (law: yield).
 func (l *Agent) visibilityByHand(ctx context.Context, c runtime.Container, text string, moved bool, notes []string) {
-	after, known := l.see(ctx, c)
+	after := l.see(ctx, c)
 	l.o.Holds.AddYield(c.Key(), runtime.KnobGPU)
 	_ = l.save() // which logs
 	l.reply(ctx, func() {
@@ -295,7 +295,7 @@ func (l *Agent) visibilityByHand(ctx context.Context, c runtime.Container, text 
 		r := state.Record{UnixNs: time.Now().UnixNano(), Kind: state.RecordGPUView, Key: c.Key(), Name: c.Name, Text: "GPUs " + text + " by hand" + noted(notes)}
 		if t := l.containers[c.Key()]; t != nil {
 			t.checkedAt = time.Time{} // its preflight is another one now
-			t.noteVisibility(after, known)
+			t.noteVisibility(after)
 		}
 		l.keep([]state.Record{r})
 	})

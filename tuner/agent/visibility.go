@@ -49,27 +49,28 @@ func (l *Agent) seeAll(ctx context.Context) {
 func (l *Agent) lookAgain(ctx context.Context, c runtime.Container) {
 	l.o.Visibility.Lock()
 	defer l.o.Visibility.Unlock()
-	visibilities, known := l.see(ctx, c)
+	visibilities := l.see(ctx, c)
 	l.reply(ctx, func() {
 		if t := l.containers[c.Key()]; t != nil {
-			t.noteVisibility(visibilities, known)
+			t.noteVisibility(visibilities)
 		}
 	})
 }
 
-// see reads what a container sees now; known is false where that cannot be read.
-func (l *Agent) see(ctx context.Context, c runtime.Container) (visibilities []runtime.GPUVisibility, known bool) {
+// see reads what a container sees now; nothing where that cannot be read.
+func (l *Agent) see(ctx context.Context, c runtime.Container) []runtime.GPUVisibility {
 	var devices actuator.GPUs
 	_ = l.do(ctx, func() { devices = l.host.Devices })
 	visibilities, err := l.o.Visibility.See(ctx, c, runtime.GPUView{UUIDs: devices.UUIDs()})
-	return visibilities, err == nil
+	if err != nil {
+		return nil
+	}
+	return visibilities
 }
 
 // noteVisibility keeps what was granted, as the core is told of it.
-func (t *tracked) noteVisibility(all []runtime.GPUVisibility, known bool) {
-	if t.visibilities = nil; !known {
-		return
-	}
+func (t *tracked) noteVisibility(all []runtime.GPUVisibility) {
+	t.visibilities = nil
 	for _, s := range all {
 		if !s.Granted {
 			continue
@@ -169,13 +170,12 @@ func (l *Agent) carry(ctx context.Context, o visibilityOrder) {
 	}
 	took := time.Since(began)
 	var visibilities []runtime.GPUVisibility
-	known := false
 	if found {
-		visibilities, known = l.see(ctx, c)
+		visibilities = l.see(ctx, c)
 	}
 	l.reply(ctx, func() {
 		if t := l.containers[ch.Key]; t != nil {
-			t.noteVisibility(visibilities, known)
+			t.noteVisibility(visibilities)
 			t.checkedAt = time.Time{} // its preflight is another one now
 		}
 		if o.undo {
