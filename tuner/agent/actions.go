@@ -127,7 +127,7 @@ func (l *Agent) Restore(ctx context.Context, name string) ([]state.ActionResult,
 		if err := l.o.Holds.SetHeld(c.Key(), true); err != nil {
 			held = fmt.Sprintf("held until this daemon ends, or `trimtab resume`: the hold could not be stored: %v", err)
 		}
-		shown := l.showAll(ctx, c)
+		shown, err := l.showAll(ctx, c)
 		r := l.o.Actuator.Restore(ctx, c, "asked for")
 		if err := l.do(ctx, func() {
 			l.restored([]actuator.RestoreResult{r}, "restored by hand")
@@ -136,7 +136,7 @@ func (l *Agent) Restore(ctx context.Context, name string) ([]state.ActionResult,
 			return out, err
 		}
 		l.tell(ctx, state.Record{Key: c.Key(), Name: c.Name, Text: held})
-		out = append(out, shown.with(state.ActionResult{Key: r.Key, Name: r.Name, OK: r.Outcome == actuator.Restored, Text: r.Text()}))
+		out = append(out, state.ActionResult{Key: r.Key, Name: r.Name, OK: r.Outcome == actuator.Restored && err == nil, Text: r.Text() + shown})
 	}
 	return out, nil
 }

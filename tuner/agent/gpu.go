@@ -69,7 +69,7 @@ func (l *Agent) lookAfter(ctx context.Context, key string, minors []int, pending
 		return
 	}
 	pending[key] = why
-	if l.restoreVisibility(ctx, key, why, said) == nil {
+	if _, err := l.restoreVisibility(ctx, key, why, said); err == nil {
 		delete(pending, key)
 	}
 }
@@ -100,12 +100,13 @@ func (l *Agent) yieldVisibility(ctx context.Context, key, why string) {
 	})
 }
 
-// restoreVisibility undoes all that was hidden from one container.
-func (l *Agent) restoreVisibility(ctx context.Context, key, why string, said map[string]string) error {
+// restoreVisibility undoes all that was hidden from one container. said has, by container, what keeps
+// it pending, told once.
+func (l *Agent) restoreVisibility(ctx context.Context, key, why string, said map[string]string) (did bool, err error) {
 	name := l.o.Visibility.Containers()[key].Name // it may not be listed yet
 	did, notes, err := l.o.Visibility.Restore(ctx, key)
 	if err != nil && said[key] == err.Error() {
-		return err
+		return did, err
 	}
 	if delete(said, key); err != nil {
 		said[key] = err.Error()
@@ -114,7 +115,7 @@ func (l *Agent) restoreVisibility(ctx context.Context, key, why string, said map
 		notes = append(notes, l.signalKey(ctx, key)...)
 	}
 	l.reply(ctx, func() { l.visibilityRestored(key, name, did, notes, err, why) })
-	return err
+	return did, err
 }
 
 // signalKey is signal, for a container that is still there.
@@ -131,36 +132,20 @@ func (l *Agent) signalKey(ctx context.Context, key string) []string {
 	return l.signal(ctx, *c)
 }
 
-// shownAgain is what a restore by hand did to a container's view.
-type shownAgain struct {
-	did bool
-	err error
-}
-
-func (l *Agent) showAll(ctx context.Context, c runtime.Container) (s shownAgain) {
+// showAll is the part of a restore by hand that a container's GPUs have.
+func (l *Agent) showAll(ctx context.Context, c runtime.Container) (text string, err error) {
 	if l.o.Visibility == nil {
-		return s
+		return "", nil
 	}
 	l.o.Visibility.Lock() // an order that was half way would write what it read before this
 	defer l.o.Visibility.Unlock()
-	var notes []string
-	s.did, notes, s.err = l.o.Visibility.Restore(ctx, c.Key())
-	if s.did {
-		notes = append(notes, l.signal(ctx, c)...)
+	switch did, err := l.restoreVisibility(ctx, c.Key(), "restored by hand", map[string]string{}); {
+	case err != nil:
+		return "; hidden GPUs are not shown again yet: " + err.Error(), err
+	case did:
+		return "; hidden GPUs are shown again", nil
 	}
-	l.reply(ctx, func() { l.visibilityRestored(c.Key(), c.Name, s.did, notes, s.err, "restored by hand") })
-	return s
-}
-
-// with adds it to what became of the other knobs.
-func (s shownAgain) with(res state.ActionResult) state.ActionResult {
-	switch {
-	case s.err != nil:
-		res.OK, res.Text = false, res.Text+"; hidden GPUs are not shown again yet: "+s.err.Error()
-	case s.did:
-		res.Text += "; hidden GPUs are shown again"
-	}
-	return res
+	return "", nil
 }
 
 func (l *Agent) visibilityRestored(key, name string, did bool, notes []string, err error, why string) {
