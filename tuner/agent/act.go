@@ -31,15 +31,24 @@ func (l *Agent) act(d control.Decision) {
 		l.setBusy(items, true)
 	}
 	for _, o := range d.Rollback {
-		l.undoing[o.Plan] = o
-		l.undo(o)
+		w := &wayBack{order: o}
+		l.undoing[o.Plan] = w
+		l.undo(w)
 	}
 }
 
-// undo queues a rollback; one that finds no room is queued again at the next tick.
-func (l *Agent) undo(o control.Order) {
+// wayBack is a rollback that is not carried out yet.
+type wayBack struct {
+	order  control.Order
+	queued bool   // with the worker, or with guard
+	said   string // why hidden GPUs are not shown yet, told once
+}
+
+// undo queues a rollback.
+func (l *Agent) undo(w *wayBack) {
+	o := w.order
 	if o.IsVisibility() {
-		l.undoVisibility(o)
+		l.undoVisibility(w)
 		return
 	}
 	items := l.items(l.present(o))
@@ -47,17 +56,16 @@ func (l *Agent) undo(o control.Order) {
 		delete(l.undoing, o.Plan)
 		return
 	}
-	if l.enqueue(func(ctx context.Context) { l.rollback(ctx, o, items) }) {
-		l.queued[o.Plan] = true
-		l.setBusy(items, true)
-	}
+	w.queued = true
+	l.setBusy(items, true)
+	l.mustDo(func(ctx context.Context) { l.rollback(ctx, o, items) })
 }
 
-// undoAgain queues the rollbacks that found no room.
+// undoAgain queues what is to be tried again.
 func (l *Agent) undoAgain() {
 	for _, plan := range slices.Sorted(maps.Keys(l.undoing)) {
-		if !l.queued[plan] {
-			l.undo(l.undoing[plan])
+		if w := l.undoing[plan]; !w.queued {
+			l.undo(w)
 		}
 	}
 }
@@ -201,7 +209,6 @@ func (l *Agent) rollback(ctx context.Context, o control.Order, items []actuator.
 	results := l.o.Actuator.Rollback(ctx, items)
 	l.reply(ctx, func() {
 		delete(l.undoing, o.Plan)
-		delete(l.queued, o.Plan)
 		l.setBusy(items, false)
 		l.undone(results, state.RecordRollback, cmp.Or(o.Why, "reverted by its trial"), o)
 		l.results = append(l.results, rolledBack(o, results))
@@ -238,7 +245,7 @@ func (l *Agent) undone(results []actuator.RestoreResult, kind state.RecordKind, 
 				rec.Kind, rec.Text = state.RecordYield, fmt.Sprintf("%s stays at %s, which trimtab did not write", k.Knob, k.Actual)
 				if l.containers[r.Key] != nil {
 					l.o.Holds.AddYield(r.Key, k.Knob)
-					l.unsaved = true
+					l.mustDo(func(context.Context) { _ = l.save() }) // which logs
 				}
 			case actuator.Gone:
 				continue
@@ -273,11 +280,11 @@ func (l *Agent) restoreLater(t *tracked, why string) {
 		return // asked again at the next tick, when the write before it is in
 	}
 	c := t.c
-	queued := l.enqueue(func(ctx context.Context) {
+	t.busy = true
+	l.mustDo(func(ctx context.Context) {
 		r := l.o.Actuator.Restore(ctx, c, why)
 		l.reply(ctx, func() { l.restored([]actuator.RestoreResult{r}, why) })
 	})
-	t.busy = queued
 }
 
 // Shutdown puts everything back, or, where handover is true, only what has not
@@ -329,7 +336,10 @@ func (l *Agent) flushLast(ctx context.Context) {
 // does nothing. It ends at the first that fails: all is restored then, many at a
 // time, and an engine that hangs would cost its patience for each container before.
 func (l *Agent) undoUnproved(ctx context.Context) error {
-	orders := maps.Clone(l.undoing)
+	orders := map[string]control.Order{}
+	for plan, w := range l.undoing {
+		orders[plan] = w.order
+	}
 	for _, o := range l.control.Open() {
 		orders[o.Plan] = o
 	}

@@ -149,37 +149,34 @@ type Agent struct {
 	unwritten bool
 
 	// Owned by Run's goroutine.
-	settings       Settings
-	configErr      string
-	mode           policies.Mode
-	containers     map[string]*tracked
-	sorted         []string // their keys; nil: one came or went
-	engines        map[string]*engineState
-	probeState     map[string]*state.Part
-	host           probes.Host
-	results        []control.Result
-	edge           writeCounters
-	started        time.Time
-	spent          spending
-	dropped        uint64
-	retriedAt      time.Time
-	retrying       bool
-	pendingSaid    map[string]actuator.Outcome // by container: what was last told of its pending restore
-	queued         map[string]bool             // of undoing: with the worker
-	unsaved        bool                        // Manuals or Holds are to be saved by the worker
-	ended          []runtime.ID                // containers whose originals are to be settled
-	undoing        map[string]control.Order    // rollbacks that are not carried out yet, by plan
-	visibilitySaid map[string]string           // of undoing: why hidden GPUs are not shown yet, told once
-	ticks          int
-	shed           budget.Shedder // see sampleEvery
-	asked          bool           // people changed something: the next tick reads, so that they see it
-	budget         *budget.Controller
-	budgetAtNs     int64
-	logged         map[string]*logQuota
-	failures       map[string]int // by probe, in a row
-	known          remembering
-	accounts       accounting
-	placed         place.Holds // devices that are kept for jobs that are about to start
+	settings    Settings
+	configErr   string
+	mode        policies.Mode
+	containers  map[string]*tracked
+	sorted      []string // their keys; nil: one came or went
+	engines     map[string]*engineState
+	probeState  map[string]*state.Part
+	host        probes.Host
+	results     []control.Result
+	edge        writeCounters
+	started     time.Time
+	spent       spending
+	dropped     uint64
+	retriedAt   time.Time
+	retrying    bool
+	pendingSaid map[string]actuator.Outcome // by container: what was last told of its pending restore
+	waiting     []func(context.Context)     // work that has found no room with the worker, and must be done
+	undoing     map[string]*wayBack         // by plan
+	ticks       int
+	shed        budget.Shedder // see sampleEvery
+	asked       bool           // people changed something: the next tick reads, so that they see it
+	budget      *budget.Controller
+	budgetAtNs  int64
+	logged      map[string]*logQuota
+	failures    map[string]int // by probe, in a row
+	known       remembering
+	accounts    accounting
+	placed      place.Holds // devices that are kept for jobs that are about to start
 }
 
 // New returns an agent; Run starts it.
@@ -187,7 +184,7 @@ func New(o Options) *Agent {
 	l := &Agent{
 		o: o, settings: o.Settings, mode: o.Mode, started: time.Now(),
 		calls: make(chan func()), repairNow: make(chan struct{}, 1), events: make(chan runtime.Event, 256), work: make(chan func(context.Context), 256), visibilities: make(chan visibilityOrder, 64), records: make(chan []state.Record, 256),
-		containers: map[string]*tracked{}, engines: map[string]*engineState{}, probeState: map[string]*state.Part{}, logged: map[string]*logQuota{}, failures: map[string]int{}, pendingSaid: map[string]actuator.Outcome{}, undoing: map[string]control.Order{}, visibilitySaid: map[string]string{}, queued: map[string]bool{},
+		containers: map[string]*tracked{}, engines: map[string]*engineState{}, probeState: map[string]*state.Part{}, logged: map[string]*logQuota{}, failures: map[string]int{}, pendingSaid: map[string]actuator.Outcome{}, undoing: map[string]*wayBack{},
 		edge: newWriteCounters(), budget: budget.New(), placed: place.Holds{},
 	}
 	l.control = control.New(o.Settings.Core, o.Policies, epoch(l.started))
@@ -303,13 +300,25 @@ func (l *Agent) worker(ctx context.Context) {
 	}
 }
 
-// enqueue hands work to the worker; false if it is too far behind.
+// enqueue hands work to the worker; false if it is too far behind. Run's goroutine alone sends.
 func (l *Agent) enqueue(job func(ctx context.Context)) bool {
-	select {
-	case l.work <- job:
-		return true
-	default:
+	if len(l.waiting) > 0 || len(l.work) == cap(l.work) { // nothing overtakes what must be done
 		return false
+	}
+	l.work <- job
+	return true
+}
+
+// mustDo hands work to the worker that may not be left out. Where it finds no room it waits for the next tick.
+func (l *Agent) mustDo(job func(ctx context.Context)) {
+	l.waiting = append(l.waiting, job)
+	l.handOver()
+}
+
+func (l *Agent) handOver() {
+	for len(l.waiting) > 0 && len(l.work) < cap(l.work) {
+		l.work <- l.waiting[0]
+		l.waiting = l.waiting[1:]
 	}
 }
 

@@ -35,7 +35,9 @@ func TestFailedHandoverLeavesTimeForTheRestore(t *testing.T) {
 		d := n.start(func(o *Options) { o.Handover, o.Policies = true, asking(nobody{}) })
 		d.until("train-0", "taken over", isChanged)
 		d.end()
-		d.undoing = orders
+		for plan, o := range orders {
+			d.undoing[plan] = &wayBack{order: o}
+		}
 		n.engine.SetDelay(time.Hour)
 		began := time.Now()
 		if err := d.Shutdown(t.Context(), true); err == nil {

@@ -36,14 +36,8 @@ func (l *Agent) tick(ctx context.Context) {
 		l.refresh(ctx, t)
 		l.settle(t)
 	}
-	for _, e := range l.engines {
-		if e.unsettled {
-			l.settleEngine(e)
-		}
-	}
+	l.handOver()
 	l.restorePending()
-	l.settleEnded()
-	l.saveLater()
 	l.undoAgain()
 	l.keepBudget()
 	in := l.input(ctx)

@@ -52,7 +52,6 @@ type engineState struct {
 	engine    runtime.Engine
 	part      state.Part
 	recovered bool     // what an earlier daemon left has been settled
-	unsettled bool     // that is to be done, and has not found room with the worker
 	unseen    []string // containers that may run, and that its latest full listing did not tell of
 }
 
@@ -119,28 +118,15 @@ func (l *Agent) gone(key string) {
 	l.sorted = nil
 	delete(l.logged, key)
 	delete(l.pendingSaid, key)
-	l.ended = append(l.ended, t.c.ID)
-	l.settleEnded()
-}
-
-// settleEnded settles the originals of containers that ended; those that find no room in the
-// queue are queued again at the next tick.
-func (l *Agent) settleEnded() {
-	for len(l.ended) > 0 {
-		id := l.ended[0]
-		if !l.enqueue(func(ctx context.Context) {
-			results, err := l.o.Actuator.Gone(ctx, id)
-			if err != nil {
-				l.o.Log.Warn("originals of an ended container stay on disk; they are removed at the next start", "error", err)
-			}
-			if len(results) > 0 {
-				l.reply(ctx, func() { l.restored(results, "its engine had stored them for its next start") })
-			}
-		}) {
-			return
+	l.mustDo(func(ctx context.Context) {
+		results, err := l.o.Actuator.Gone(ctx, t.c.ID)
+		if err != nil {
+			l.o.Log.Warn("originals of an ended container stay on disk; they are removed at the next start", "error", err)
 		}
-		l.ended = l.ended[1:]
-	}
+		if len(results) > 0 {
+			l.reply(ctx, func() { l.restored(results, "its engine had stored them for its next start") })
+		}
+	})
 }
 
 // synced settles what an earlier daemon left, once for each connection, now
@@ -153,7 +139,6 @@ func (l *Agent) synced(e *engineState) {
 			l.gone(key)
 		}
 	}
-	e.unsettled = true
 	l.settleEngine(e)
 	alive := func(key string) bool { // or it is not known: its engine has not told of it, or of nothing
 		engine, _, _ := strings.Cut(key, "-")
@@ -162,11 +147,10 @@ func (l *Agent) synced(e *engineState) {
 	}
 	l.o.Manuals.Prune(now(), alive)
 	l.o.Holds.Prune(alive)
-	l.unsaved = true
+	l.mustDo(func(context.Context) { _ = l.save() }) // which logs
 }
 
-// settleEngine queues the recovery that follows a full listing; one that finds
-// no room is queued again at the next tick.
+// settleEngine queues the recovery that follows a full listing.
 func (l *Agent) settleEngine(e *engineState) {
 	name := e.engine.Name()
 	var running []runtime.Container
@@ -177,7 +161,7 @@ func (l *Agent) settleEngine(e *engineState) {
 	}
 	first := !e.recovered
 	r := actuator.Recovery{Running: running, Synced: []string{name}, Handover: l.o.Handover || !first}
-	e.unsettled = !l.enqueue(func(ctx context.Context) {
+	l.mustDo(func(ctx context.Context) {
 		results, err := l.o.Actuator.Recover(ctx, r)
 		l.reply(ctx, func() {
 			if err != nil {
@@ -424,8 +408,8 @@ func (l *Agent) yield(t *tracked, drifts []actuator.Drift) {
 		}
 	}
 	c := t.c
-	t.stale = true // read again once it is done, and tried again where there is no room
-	t.yielding = l.enqueue(func(ctx context.Context) {
+	t.stale, t.yielding = true, true // read again once it is done
+	l.mustDo(func(ctx context.Context) {
 		err := l.save() // first: what the originals have forgotten nobody finds again
 		if err == nil {
 			err = l.o.Actuator.Yield(c, knobs...)
@@ -448,13 +432,6 @@ func (l *Agent) yielded(t *tracked, d actuator.Drift) {
 	l.keep([]state.Record{{UnixNs: time.Now().UnixNano(), Kind: state.RecordYield, Key: t.c.Key(), Name: t.c.Name,
 		Knob: d.Knob, From: d.Written, To: d.Actual, Actual: d.Actual,
 		Text: fmt.Sprintf("%s was set to %s by somebody else (trimtab had %s): left alone from now on", d.Knob, d.Actual, d.Written)}})
-}
-
-// saveLater has the worker save what was pruned; where that finds no room the next tick tries.
-func (l *Agent) saveLater() {
-	if l.unsaved {
-		l.unsaved = !l.enqueue(func(context.Context) { _ = l.save() }) // which logs
-	}
 }
 
 // save makes durable what is in force of records and holds. It waits for the disk: never

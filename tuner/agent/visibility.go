@@ -107,15 +107,12 @@ func (l *Agent) orderVisibility(o control.Order) {
 
 // undoVisibility hands guard the way back of an order; one that finds no room is tried again
 // at the next tick.
-func (l *Agent) undoVisibility(o control.Order) {
-	if len(l.present(o).Changes) == 0 { // it ended, and all went with it
-		delete(l.undoing, o.Plan)
-		delete(l.visibilitySaid, o.Plan)
+func (l *Agent) undoVisibility(w *wayBack) {
+	if len(l.present(w.order).Changes) == 0 { // it ended, and all went with it
+		delete(l.undoing, w.order.Plan)
 		return
 	}
-	if l.sendVisibility(visibilityOrder{Order: o, undo: true}) {
-		l.queued[o.Plan] = true
-	}
+	w.queued = l.sendVisibility(visibilityOrder{Order: w.order, undo: true})
 }
 
 func (l *Agent) sendVisibility(o visibilityOrder) bool {
@@ -225,13 +222,14 @@ func (l *Agent) visibilityApplied(o control.Order, did actuator.VisibilityMoved,
 // and what stands in its way is told once; what may not be hidden again stays in sight.
 func (l *Agent) visibilityUndone(o control.Order, did actuator.VisibilityMoved, err error) {
 	ch := o.Changes[0]
-	delete(l.queued, o.Plan)
+	w := cmp.Or(l.undoing[o.Plan], &wayBack{})
+	w.queued = false
 	rec := visibilityRecord(state.RecordRollback, o)
 	rec.From, rec.To = ch.To, ch.From
 	switch {
 	case err != nil && ch.Take:
-		if l.visibilitySaid[o.Plan] != err.Error() {
-			l.visibilitySaid[o.Plan] = err.Error()
+		if w.said != err.Error() {
+			w.said = err.Error()
 			rec.Kind, rec.Text = state.RecordPending, "hidden GPUs are not shown again yet: "+err.Error()
 			l.keep([]state.Record{rec})
 		}
@@ -242,7 +240,6 @@ func (l *Agent) visibilityUndone(o control.Order, did actuator.VisibilityMoved, 
 		rec.Text = fmt.Sprintf("GPUs %s: %s%s", did.Text(!ch.Take), cmp.Or(o.Why, "taken back by its trial"), noted(did.Notes))
 	}
 	delete(l.undoing, o.Plan)
-	delete(l.visibilitySaid, o.Plan)
 	l.results = append(l.results, control.Result{Kind: control.ResultRollback, Plan: o.Plan, OK: err == nil})
 	if rec.Text != "" {
 		l.keep([]state.Record{rec})

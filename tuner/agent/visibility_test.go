@@ -271,19 +271,19 @@ func TestEndedContainersLeaveNothingToUndo(t *testing.T) {
 		time.Sleep(3 * time.Second)
 		w.fail(errors.New("systemd does not answer"))
 		o := control.Order{Plan: "p", Changes: []policies.Change{{Key: c.Key(), Knob: runtime.KnobGPU, From: "GPU-0,GPU-1", To: "GPU-0", Take: true}}}
-		left := func() (undoing, said int) {
-			if err := d.do(t.Context(), func() { undoing, said = len(d.undoing), len(d.visibilitySaid) }); err != nil {
+		left := func() (undoing int) {
+			if err := d.do(t.Context(), func() { undoing = len(d.undoing) }); err != nil {
 				t.Fatal(err)
 			}
-			return undoing, said
+			return undoing
 		}
-		if err := d.do(t.Context(), func() { d.undoing[o.Plan], d.visibilitySaid[o.Plan] = o, "systemd does not answer" }); err != nil {
+		if err := d.do(t.Context(), func() { d.undoing[o.Plan] = &wayBack{order: o, said: "systemd does not answer"} }); err != nil {
 			t.Fatal(err)
 		}
 		n.engine.Remove(c.ID.Container)
 		time.Sleep(10 * time.Second)
-		if undoing, said := left(); undoing+said > 0 {
-			t.Errorf("%d to undo, %d told", undoing, said)
+		if undoing := left(); undoing > 0 {
+			t.Errorf("%d to undo", undoing)
 		}
 		d.end()
 	})
