@@ -55,35 +55,28 @@ func (l *Agent) all() []runtime.Container {
 
 // Enable enrols running containers, on disk by identity.
 func (l *Agent) Enable(ctx context.Context, req state.EnableRequest) ([]state.ActionResult, error) {
-	cs, err := l.pick(ctx, req)
-	if err != nil {
-		return nil, err
+	at := now()
+	m := enrolment.Manual{Mode: policies.ModeTune, Knobs: req.Knobs, SetUnixNs: at.UnixNs}
+	if req.ForNs > 0 {
+		m.UntilUnixNs, m.UntilBootNs = at.UnixNs+req.ForNs, at.BootNs+req.ForNs
 	}
-	var out []state.ActionResult
-	for _, c := range cs {
-		at := now()
-		m := enrolment.Manual{Key: c.Key(), Name: c.Name, Mode: policies.ModeTune, Knobs: req.Knobs, SetUnixNs: at.UnixNs}
-		if req.ForNs > 0 {
-			m.UntilUnixNs, m.UntilBootNs = at.UnixNs+req.ForNs, at.BootNs+req.ForNs
-		}
-		out = append(out, l.enrolled(ctx, c, m, "enabled"))
-	}
-	return out, nil
+	return l.enrol(ctx, req, m, "enabled")
 }
 
 // Disable ends what Enable, a label or a rule asked: the container is watched,
 // and what trimtab changed goes back.
 func (l *Agent) Disable(ctx context.Context, req state.EnableRequest) ([]state.ActionResult, error) {
+	return l.enrol(ctx, req, enrolment.Manual{Mode: policies.ModeObserve, SetUnixNs: now().UnixNs}, "disabled")
+}
+
+// enrol stores a record for each container that a request names.
+func (l *Agent) enrol(ctx context.Context, req state.EnableRequest, m enrolment.Manual, verb string) (out []state.ActionResult, err error) {
 	cs, err := l.pick(ctx, req)
-	if err != nil {
-		return nil, err
-	}
-	var out []state.ActionResult
 	for _, c := range cs {
-		m := enrolment.Manual{Key: c.Key(), Name: c.Name, Mode: policies.ModeObserve, SetUnixNs: time.Now().UnixNano()}
-		out = append(out, l.enrolled(ctx, c, m, "disabled"))
+		m.Key, m.Name = c.Key(), c.Name
+		out = append(out, l.enrolled(ctx, c, m, verb))
 	}
-	return out, nil
+	return out, err
 }
 
 // enrolled stores a record and tells what came of it, the host's word included.

@@ -56,9 +56,8 @@ type repairer struct {
 type repairState struct {
 	backoff   repair.Backoff
 	sinceNs   int64 // first looked at
-	result    chan repaired
-	repairing bool
-	unread    string // why it could not be looked at; told once
+	result    chan repaired // of the repair that is under way; nil: none
+	unread    string        // why it could not be looked at; told once
 }
 
 type repaired struct {
@@ -177,10 +176,10 @@ func (h *repairer) attend(ctx context.Context, w repairTarget) {
 	key := w.c.Key()
 	p := h.states[key]
 	if p == nil {
-		p = &repairState{sinceNs: h.now(), result: make(chan repaired, 1)}
+		p = &repairState{sinceNs: h.now()}
 		h.states[key] = p
 	}
-	if p.repairing && !h.collect(ctx, w, p) {
+	if p.result != nil && !h.collect(ctx, w, p) {
 		return
 	}
 	stands, lost, err := h.l.o.GPU.Look(ctx, w.c, h.had[key])
@@ -231,14 +230,15 @@ func (h *repairer) follow(ctx context.Context, w repairTarget, p *repairState, l
 	if !s.Repair {
 		return
 	}
-	p.repairing = true
+	result := make(chan repaired, 1)
+	p.result = result
 	h.save() // what is put back is on disk first: a restart knows it too
 	had := slices.Clone(h.had[w.c.Key()])
 	h.repairs.Go(func() {
 		ctx, cancel := context.WithTimeout(ctx, repairTimeout)
 		defer cancel()
 		how, err := h.l.o.GPU.Repair(ctx, w.c, had)
-		p.result <- repaired{how, err}
+		result <- repaired{how, err}
 		h.l.lookSoon()
 	})
 }
@@ -258,7 +258,7 @@ func (h *repairer) collect(ctx context.Context, w repairTarget, p *repairState) 
 	default:
 		return false
 	}
-	p.repairing = false
+	p.result = nil
 	failure := ""
 	if m.err != nil {
 		failure = m.err.Error()
@@ -313,7 +313,7 @@ func (h *repairer) forget(running func(key string) bool) {
 		return
 	}
 	for key, p := range h.states {
-		if !running(key) && (!p.repairing || len(p.result) > 0) {
+		if !running(key) && (p.result == nil || len(p.result) > 0) {
 			delete(h.states, key)
 			h.l.o.GPU.Forget(key)
 		}
