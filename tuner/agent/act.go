@@ -137,9 +137,7 @@ func (l *Agent) frozen(items []actuator.Item) string {
 // applied takes in what became of an order.
 func (l *Agent) applied(o control.Order, items []actuator.Item, r actuator.Result) {
 	l.setBusy(items, false)
-	if l.o.GPU == nil {
-		l.edge.gpuLost += uint64(len(r.GPULost))
-	} else if len(r.GPULost) > 0 {
+	if len(r.GPULost) > 0 {
 		l.lookSoon() // found, counted and repaired there
 	}
 	if o.DryRun {
@@ -187,22 +185,19 @@ func ChangeRecord(now int64, o control.Order, res actuator.ChangeResult) state.R
 		Knob: ch.Knob, From: ch.From, To: ch.To, Actual: res.Actual, Gain: ch.Gain}
 	switch o.Kind {
 	case policies.KindLoan, policies.KindReturn:
-		rec.Kind, rec.Text = state.RecordLoan, fmt.Sprintf("%s: %s", knobText(ch), ch.Reason)
+		rec.Kind, rec.Text = state.RecordLoan, fmt.Sprintf("%s: %s", ch.Knob.Text(ch.From, ch.To), ch.Reason)
 	default:
-		rec.Text = fmt.Sprintf("%s: %s (%s)", knobText(ch), ch.Reason, ch.Expected())
+		rec.Text = fmt.Sprintf("%s: %s (%s)", ch.Knob.Text(ch.From, ch.To), ch.Reason, ch.Expected())
 	}
 	switch res.Outcome {
 	case actuator.Applied:
 	case actuator.Yielded:
 		rec.Kind, rec.Text = state.RecordYield, fmt.Sprintf("%s left alone: %s", ch.Knob, res.Text)
 	default:
-		rec.Kind, rec.Text = state.RecordRefused, fmt.Sprintf("%s not made (%s): %s", knobText(ch), res.Outcome, res.Text)
+		rec.Kind, rec.Text = state.RecordRefused, fmt.Sprintf("%s not made (%s): %s", ch.Knob.Text(ch.From, ch.To), res.Outcome, res.Text)
 	}
 	return rec
 }
-
-// knobText is a change in the units that people use.
-func knobText(ch policies.Change) string { return ch.Knob.Text(ch.From, ch.To) }
 
 // rollback runs in the worker.
 func (l *Agent) rollback(ctx context.Context, o control.Order, items []actuator.Item) {

@@ -119,7 +119,7 @@ type Options struct {
 	Preflight func(ctx context.Context, c runtime.Container) string
 	// Above is what bounds the control groups above a container; nil: nothing does.
 	Above      func(c runtime.Container) enrolment.AncestorLimit
-	GPU        GPUAccess            // nil: lost access is noticed around writes only
+	GPU        GPUAccess            // nil: lost access is noticed around writes only, and not counted
 	GPUMemory  GPUMemory            // nil only if GPU is
 	Visibility *actuator.Visibility // nil: no GPU is hidden
 	Disabled   func() bool          // the file that stops every write
@@ -168,15 +168,18 @@ type Agent struct {
 	waiting     []func(context.Context)     // work that has found no room with the worker, and must be done
 	undoing     map[string]*wayBack         // by plan
 	ticks       int
-	shed        budget.Shedder // see sampleEvery
-	asked       bool           // people changed something: the next tick reads, so that they see it
-	budget      *budget.Controller
-	budgetAtNs  int64
-	logged      map[string]*logQuota
-	failures    map[string]int // by probe, in a row
-	known       remembering
-	accounts    accounting
-	placed      place.Holds // devices that are kept for jobs that are about to start
+	// shed says every how many ticks trimtab reads: more than one while it is over its own budget (law: own
+	// budget). Memory that was taken is looked at each tick all the same: a job that needs it back may not
+	// have the time of four.
+	shed       budget.Shedder
+	asked      bool // people changed something: the next tick reads, so that they see it
+	budget     *budget.Controller
+	budgetAtNs int64
+	logged     map[string]*logQuota
+	failures   map[string]int // by probe, in a row
+	known      remembering
+	accounts   accounting
+	placed     place.Holds // devices that are kept for jobs that are about to start
 }
 
 // New returns an agent; Run starts it.
@@ -454,7 +457,7 @@ func (l *Agent) Reload(ctx context.Context, s Settings, mode policies.Mode) erro
 		l.settings, l.mode, l.configErr = s, mode, ""
 		l.control.SetConfig(s.Core)
 		for _, t := range l.containers {
-			t.settled = settling{}
+			t.settledFor = nil
 		}
 		if l.o.Recorder != nil {
 			_ = l.o.Recorder.Write("config", s.Core) // the recorder counts what it drops

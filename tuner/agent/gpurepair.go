@@ -274,7 +274,7 @@ func (h *repairer) collect(ctx context.Context, w repairTarget, p *repairState) 
 	case o.Obstacle != "":
 		h.tell(ctx, w, p, "GPU access not repaired, tried again with growing pauses: "+o.Obstacle, resultFailed, false)
 	default:
-		h.count(ctx, resultFailed)
+		h.l.reply(ctx, func() { h.l.edge.repairs[state.Count{Result: resultFailed}]++ })
 	}
 	return true
 }
@@ -301,10 +301,6 @@ func (h *repairer) tell(ctx context.Context, w repairTarget, p *repairState, tex
 		}
 		h.l.keep([]state.Record{{UnixNs: time.Now().UnixNano(), Kind: kind, Key: w.c.Key(), Name: w.c.Name, Team: w.team, Text: text}})
 	})
-}
-
-func (h *repairer) count(ctx context.Context, result string) {
-	h.l.reply(ctx, func() { h.l.edge.repairs[state.Count{Result: result}]++ })
 }
 
 // forget drops containers that ended.

@@ -23,7 +23,7 @@ func TestWhatPeopleDoIsShownWhileReadingsAreRare(t *testing.T) {
 		rare := func() {
 			if err := d.do(t.Context(), func() {
 				d.shed = budget.Shedder{}
-				for d.sampleEvery() < most {
+				for d.shed.Every() < most {
 					d.shed.Next(1, 0.01)
 				}
 			}); err != nil {

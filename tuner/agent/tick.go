@@ -17,7 +17,7 @@ import (
 // tick takes one road: read, decide, act, publish.
 func (l *Agent) tick(ctx context.Context) {
 	l.ticks++
-	if l.ticks%l.sampleEvery() != 0 && !l.asked && !l.control.TookMemory() {
+	if l.ticks%l.shed.Every() != 0 && !l.asked && !l.control.TookMemory() {
 		l.o.alive()
 		return
 	}
@@ -62,11 +62,6 @@ func (o Options) alive() {
 	}
 }
 
-// sampleEvery is every how many ticks trimtab reads: more than one while it is over
-// its own budget (law: own budget). Memory that was taken is looked at each tick all the same:
-// a job that needs it back may not have the time of four.
-func (l *Agent) sampleEvery() int { return l.shed.Every() }
-
 // shedding reads less often while trimtab nears its budget, and more again once it uses
 // less than a third of it.
 func (l *Agent) shedding() {
@@ -74,7 +69,7 @@ func (l *Agent) shedding() {
 		return
 	}
 	if l.shed.Next(l.spent.own, l.settings.BudgetCPU) {
-		l.o.Log.Warn("trimtab's own CPU use decides how often it reads", "ticks", l.sampleEvery(), "used", l.spent.own, "budget", l.settings.BudgetCPU)
+		l.o.Log.Warn("trimtab's own CPU use decides how often it reads", "ticks", l.shed.Every(), "used", l.spent.own, "budget", l.settings.BudgetCPU)
 	}
 }
 
@@ -306,7 +301,7 @@ func (l *Agent) publish() {
 		s.Daemon.MapsShare = float64(s.Daemon.ProbeMapBytes) / float64(l.settings.BudgetMaps)
 	}
 	s.Daemon.Probes = append(append(s.Daemon.Probes, l.o.Missing...), l.writers()...)
-	if n := l.sampleEvery(); n > 1 {
+	if n := l.shed.Every(); n > 1 {
 		s.Daemon.Probes = append(s.Daemon.Probes, state.Part{Name: "budget", Since: l.spent.at.UnixNano(),
 			Lost: fmt.Sprintf("readings are taken every %d ticks only: trimtab nears its own budget (overhead.cpu)", n)})
 	}

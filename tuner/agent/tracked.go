@@ -27,7 +27,7 @@ type tracked struct {
 	start        *profiles.Start // what it is known by
 	key          string
 	enrolment    policies.Enrolment
-	settled      settling // what the enrolment follows from; zero: settle it again
+	settledFor   *enrolment.Host // what the enrolment follows from, besides the container; nil: settle it again
 	watched      bool
 	reading      map[string]bool // by probe
 	unread       map[string]bool // by probe: it refused the container, and that was said
@@ -98,7 +98,7 @@ func (l *Agent) seen(c runtime.Container) {
 		t.start = l.o.Identify(c)
 	}
 	c.Start = nil // it may hold secrets, and nothing else needs it
-	t.c, t.key, t.stale, t.listed, t.settled = c, c.Key(), true, true, settling{}
+	t.c, t.key, t.stale, t.listed, t.settledFor = c, c.Key(), true, true, nil
 	if len(c.GPUs) > 0 {
 		l.lookSoon() // what it can reach is to be known before somebody takes it away
 	}
@@ -201,12 +201,6 @@ func (l *Agent) keys() []string {
 	return l.sorted
 }
 
-// settling is what an enrolment follows from, besides the container.
-type settling struct {
-	valid bool
-	host  enrolment.Host
-}
-
 // now is what ends records of trimtab enable.
 func now() enrolment.Now {
 	var boot unix.Timespec
@@ -221,14 +215,14 @@ func (l *Agent) settle(t *tracked) {
 		host = l.settings.EnrolHost(float64(l.host.CPUs), l.host.MemTotal)
 	}
 	host.AncestorLimit = t.above
-	// A record of trimtab enable may end at any time, so those are settled each tick.
 	manual := l.o.Manuals.Get(t.key, now())
-	from := settling{valid: manual == nil, host: host}
-	if from.valid && from == t.settled {
+	if manual == nil && t.settledFor != nil && *t.settledFor == host {
 		l.settledAgain(t)
 		return
 	}
-	t.settled = from
+	if t.settledFor = &host; manual != nil {
+		t.settledFor = nil // a record of trimtab enable may end at any time
+	}
 	before := t.enrolment
 	t.enrolment = enrolment.Settle(t.c, l.settings.Rules, manual, host)
 	t.watched = enrolment.Watched(t.c, l.settings.Rules, t.enrolment)

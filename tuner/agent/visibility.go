@@ -209,7 +209,7 @@ func (l *Agent) visibilityApplied(o control.Order, did actuator.VisibilityMoved,
 	answer := control.Result{Kind: control.ResultApply, Plan: o.Plan, OK: err == nil}
 	if err != nil {
 		res.Outcome, answer.Key, answer.Text, answer.Refused = actuator.Refused, ch.Key, err.Error(), true
-		rec.Kind, rec.Text = state.RecordRefused, fmt.Sprintf("%s not made: %v", knobText(ch), err)
+		rec.Kind, rec.Text = state.RecordRefused, fmt.Sprintf("%s not made: %v", ch.Knob.Text(ch.From, ch.To), err)
 	} else {
 		rec.Text = fmt.Sprintf("GPUs %s by policy %s: %s%s", did.Text(ch.Take), o.Policy, ch.Reason, noted(did.Notes))
 	}

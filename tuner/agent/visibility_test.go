@@ -136,7 +136,7 @@ func TestPolicysHideComesBack(t *testing.T) {
 		"the knob is no longer allowed": {kept: true, act: func(d *daemon, n *node, _ *visibilityWorld) *daemon {
 			_ = d.do(n.t.Context(), func() {
 				t := d.containers[d.keys()[0]]
-				t.c.Labels["trimtab.knobs"], t.settled = "cpu", settling{}
+				t.c.Labels["trimtab.knobs"], t.settledFor = "cpu", nil
 			})
 			return d
 		}, back: true},
@@ -144,7 +144,7 @@ func TestPolicysHideComesBack(t *testing.T) {
 			w.fail(errors.New("systemd does not answer"))
 			_ = d.do(n.t.Context(), func() {
 				t := d.containers[d.keys()[0]]
-				t.c.Labels["trimtab.knobs"], t.settled = "cpu", settling{}
+				t.c.Labels["trimtab.knobs"], t.settledFor = "cpu", nil
 			})
 			time.Sleep(20 * time.Second)
 			w.fail(nil)
