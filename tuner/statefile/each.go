@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -36,17 +37,14 @@ func (e *Each[T]) Load() (all map[string]T, unread map[string]error, err error) 
 		return nil, nil, err
 	}
 	all, unread = map[string]T{}, map[string]error{}
+	maps.Copy(all, old) // what could not be divided counts all the same
+	_ = Sweep(e.s.dir) // copies that a crash left unfinished are in nobody's way if they stay
 	entries, err := os.ReadDir(e.s.dir)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, nil, fmt.Errorf("state folder: %w", err)
 	}
 	for _, entry := range entries {
 		name := entry.Name()
-		if strings.HasPrefix(name, tempPrefix) {
-			// A copy that a crash left unfinished; it is in nobody's way if it stays.
-			_ = os.Remove(filepath.Join(e.s.dir, name))
-			continue
-		}
 		if at := strings.LastIndex(name, suffix+corruptInfix); at > 0 {
 			unread[name[:at]] = &CorruptError{Path: filepath.Join(e.s.dir, name[:at]+suffix), Aside: filepath.Join(e.s.dir, name), Err: errors.New("in an earlier run")}
 			continue
@@ -55,43 +53,33 @@ func (e *Each[T]) Load() (all map[string]T, unread map[string]error, err error) 
 			var v T
 			if failed := e.s.GetState(key, &v); failed != nil {
 				unread[key] = failed
+				delete(all, key) // the old file may tell of an earlier time
 				continue
 			}
-			all[key] = v
-		}
-	}
-	for key, v := range old { // could not be divided: they count all the same
-		if _, ok := all[key]; !ok {
 			all[key] = v
 		}
 	}
 	return all, unread, nil
 }
 
-// divide makes a file for each key of what an earlier version kept in one. Where
-// that cannot be written, what it returns is known from the old file alone, which
-// stays.
-func (e *Each[T]) divide() (left map[string]T, err error) {
-	err = e.all.GetState(e.topic, &left)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil
+// divide makes a file for each key of what an earlier version kept in one, and returns what that had. Where
+// it cannot be written, the old file stays.
+func (e *Each[T]) divide() (old map[string]T, err error) {
+	if err := e.all.GetState(e.topic, &old); err != nil {
+		return nil, IgnoreMissing(err)
 	}
-	if err != nil {
-		return nil, err
-	}
-	for key, v := range left {
+	for key, v := range old {
 		if _, err := os.Lstat(filepath.Join(e.s.dir, key+suffix)); err == nil {
 			continue // divided before a crash, and perhaps changed since
 		}
 		if e.Save(key, v) != nil {
-			return left, nil
+			return old, nil
 		}
 	}
-	if path, err := e.all.path(e.topic); err != nil || os.Remove(path) != nil {
-		return left, nil
+	if path, err := e.all.path(e.topic); err == nil && os.Remove(path) == nil {
+		_ = SyncDir(e.all.dir) // after a crash it is divided again, to the same end
 	}
-	_ = SyncDir(e.all.dir) // after a crash it is divided again, to the same end
-	return nil, nil
+	return old, nil
 }
 
 // Save makes v durable: on an error what stood before stands.
