@@ -52,7 +52,11 @@ func tryOpen(ctx context.Context, c runtime.Container, minors []int) (Access, er
 		return AccessUnknown, fmt.Errorf("container %q: its control group is not known", c.Name)
 	case c.Cgroup.Unified != "":
 		// Beside v1 programs are rare, and asking them needs more privileges.
-		if access, err := askPrograms(c, minors); access == AccessRefused || !ok {
+		access, err := askPrograms(c.Cgroup.Unified, minors)
+		if err != nil {
+			err = fmt.Errorf("container %q: %w", c.Name, err)
+		}
+		if access == AccessRefused || !ok {
 			return access, err
 		}
 	}
@@ -96,11 +100,11 @@ func tryMinors(minors []int, container, own string) error {
 	return askInside(nodes, container, own)
 }
 
-// askPrograms asks the device programs of the v2 tree.
-func askPrograms(c runtime.Container, minors []int) (Access, error) {
-	programs, err := newProgramCache().of(c.Cgroup.Unified)
+// askPrograms asks the device programs of a group of the v2 tree.
+func askPrograms(dir string, minors []int) (Access, error) {
+	programs, err := newProgramCache().of(dir)
 	if err != nil {
-		return AccessUnknown, fmt.Errorf("container %q: %w", c.Name, err)
+		return AccessUnknown, err
 	}
 	for _, minor := range minors {
 		who, err := refusing(programs, openRequest(nvidiaMajor, minor))
@@ -108,7 +112,7 @@ func askPrograms(c runtime.Container, minors []int) (Access, error) {
 			return AccessRefused, nil
 		}
 		if err != nil {
-			return AccessUnknown, fmt.Errorf("container %q: %w", c.Name, err)
+			return AccessUnknown, err
 		}
 	}
 	return AccessAllowed, nil

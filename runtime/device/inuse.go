@@ -41,27 +41,13 @@ type user struct {
 func (v *Visibility) inUse(ctx context.Context, c runtime.Container, minors []int) error {
 	ctx, cancel := context.WithTimeout(ctx, useTimeout)
 	defer cancel()
-	type answer struct {
-		u   *user
-		err error
-	}
-	// On a thread of its own: a file of a network file system may hang its stat.
-	result := make(chan answer, 1)
-	go func() {
-		u, err := v.findUser(ctx, c, minors)
-		result <- answer{u, err}
-	}()
-	var a answer
-	select {
-	case a = <-result:
-	case <-ctx.Done():
-		a.err = ctx.Err()
-	}
+	// A file of a network file system may hang its stat.
+	u, err := aside(ctx, func() (*user, error) { return v.findUser(ctx, c, minors) })
 	switch {
-	case a.u != nil:
-		return fmt.Errorf("container %q: process %d (%q) has device %d:%d open: %w", c.Name, a.u.pid, a.u.comm, v.useMajor, a.u.minor, ErrInUse)
-	case a.err != nil:
-		return fmt.Errorf("container %q: whether its devices are in use could not be found out: %w", c.Name, a.err)
+	case u != nil:
+		return fmt.Errorf("container %q: process %d (%q) has device %d:%d open: %w", c.Name, u.pid, u.comm, v.useMajor, u.minor, ErrInUse)
+	case err != nil:
+		return fmt.Errorf("container %q: whether its devices are in use could not be found out: %w", c.Name, err)
 	}
 	return nil
 }

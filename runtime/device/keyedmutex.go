@@ -80,13 +80,6 @@ const filesTimeout = 10 * time.Second
 // errStuck: a file system of the container's does not answer.
 var errStuck = errors.New("its file system does not answer")
 
-// filesOf is what work in a container's files came to.
-type filesOf[T any] struct {
-	value    T
-	err      error
-	panicked any
-}
-
 // inFiles works in a container's files, below its root, on a goroutine that owns all
 // that it opens: one that hangs holds nobody, and is the only one that does. Work asks
 // ctx before each step, and touches nothing that it was not given. Errors:
@@ -98,29 +91,45 @@ func inFiles[T any](ctx context.Context, v *Visibility, c runtime.Container, wor
 	if err != nil {
 		return out, fmt.Errorf("%w: %w", errStuck, err)
 	}
-	result := make(chan filesOf[T], 1)
-	go func() {
-		var r filesOf[T]
-		defer func() {
-			r.panicked = recover()
-			turn.give()
-			result <- r
-		}()
-		var root *os.File
-		if root, r.err = v.inside(c); r.err != nil {
-			return
+	out, err = aside(ctx, func() (out T, err error) {
+		defer turn.give()
+		root, err := v.inside(c)
+		if err != nil {
+			return out, err
 		}
 		defer root.Close()
-		r.value, r.err = work(ctx, root)
+		return work(ctx, root)
+	})
+	if ctx.Err() != nil && errors.Is(err, ctx.Err()) {
+		turn.leaveBehind()
+		err = fmt.Errorf("%w: %w", errStuck, err)
+	}
+	return out, err
+}
+
+// aside works on a goroutine of its own, and leaves it behind when ctx ends: a system call may hang.
+func aside[T any](ctx context.Context, work func() (T, error)) (out T, err error) {
+	type answer struct {
+		value    T
+		err      error
+		panicked any
+	}
+	result := make(chan answer, 1)
+	go func() {
+		var a answer
+		defer func() {
+			a.panicked = recover()
+			result <- a
+		}()
+		a.value, a.err = work()
 	}()
 	select {
-	case r := <-result:
-		if r.panicked != nil {
-			panic(r.panicked) // the caller's
+	case a := <-result:
+		if a.panicked != nil {
+			panic(a.panicked) // the caller's
 		}
-		return r.value, r.err
+		return a.value, a.err
 	case <-ctx.Done():
-		turn.leaveBehind()
-		return out, fmt.Errorf("%w: %w", errStuck, ctx.Err())
+		return out, ctx.Err()
 	}
 }

@@ -182,16 +182,11 @@ func (r *Report) refused() {
 // byPrograms is byList for v2: the rules are programs, which are asked. runc leaves
 // them alone in an update, and no unit of systemd's replaces them.
 func byPrograms(r *Report, dir string) {
-	programs, err := newProgramCache().of(dir)
-	if err != nil {
-		r.Why = fmt.Sprintf("its device rules cannot be read: %v", err)
-		return
-	}
-	who, err := refusing(programs, openRequest(nvidiaMajor, nvidiactlMinor))
+	access, err := askPrograms(dir, []int{nvidiactlMinor})
 	switch {
 	case err != nil:
 		r.Why = fmt.Sprintf("its device rules cannot be read: %v", err)
-	case who != nil:
+	case access == AccessRefused:
 		r.refused()
 	default:
 		r.Green, r.Why = true, "its control group lets it use its GPU, and no systemd unit rewrites the rules"
