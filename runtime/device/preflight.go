@@ -201,10 +201,8 @@ func neededNodes(c runtime.Container, majors map[string]int) ([]runtime.DeviceRu
 	if uvm, ok := majors["nvidia-uvm"]; ok {
 		needs = append(needs, runtime.DeviceRule{Kind: "c", Major: uvm, Minor: 0, Access: "rw"})
 	}
-	for _, gpu := range c.GPUs { // by index; "all" and UUIDs do not name a node
-		if minor, err := strconv.ParseUint(gpu, 10, 8); err == nil {
-			needs = append(needs, runtime.DeviceRule{Kind: "c", Major: nvidiaMajor, Minor: int(minor), Access: "rw"})
-		}
+	for _, minor := range namedMinors(c) {
+		needs = append(needs, runtime.DeviceRule{Kind: "c", Major: nvidiaMajor, Minor: minor, Access: "rw"})
 	}
 	dir, isV1 := c.Cgroup.V1["devices"]
 	if !isV1 {

@@ -74,13 +74,19 @@ func (v *Visibility) knownMinors(ctx context.Context, c runtime.Container, h Hid
 			out = append(out, r.Minor)
 		}
 	}
+	out = append(out, namedMinors(c)...)
+	slices.Sort(out)
+	return slices.Compact(out)
+}
+
+// namedMinors are those of the GPUs that c names by index; "all" and UUIDs name no node.
+func namedMinors(c runtime.Container) (out []int) {
 	for _, gpu := range c.GPUs {
 		if minor, err := strconv.ParseUint(gpu, 10, 8); err == nil && minor < firstControlMinor {
 			out = append(out, int(minor))
 		}
 	}
-	slices.Sort(out)
-	return slices.Compact(out)
+	return out
 }
 
 // gpusIn are the N of the nvidiaN in a directory.

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -157,12 +156,7 @@ func (v *Visibility) prove(ctx context.Context, c runtime.Container, r rules, no
 // provenMinors are those that c must be able to open by these rules: the control
 // node's, and those of GPUs that it names by index.
 func provenMinors(c runtime.Container, rules []runtime.DeviceRule) []int {
-	out := []int{nvidiactlMinor}
-	for _, gpu := range c.GPUs {
-		if minor, err := strconv.ParseUint(gpu, 10, 8); err == nil {
-			out = append(out, int(minor))
-		}
-	}
+	out := append(namedMinors(c), nvidiactlMinor)
 	slices.Sort(out)
 	return slices.DeleteFunc(slices.Compact(out), func(minor int) bool {
 		return !slices.ContainsFunc(rules, func(n runtime.DeviceRule) bool { return n.Covers(nvidiaMajor, minor) })
