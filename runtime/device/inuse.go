@@ -28,13 +28,6 @@ const (
 	maxProcesses = 1 << 16
 )
 
-// user is a process that has a device open.
-type user struct {
-	pid   int
-	minor int
-	comm  string
-}
-
 // inUse returns ErrInUse if a process of c has a node of a major number open, with
 // one of the minor numbers, wherever the node lies and whatever it is called. A
 // process that only kept a mapping is not found; NVIDIA's libraries keep the files.
@@ -42,24 +35,24 @@ func (v *Visibility) inUse(ctx context.Context, c runtime.Container, minors []in
 	ctx, cancel := context.WithTimeout(ctx, useTimeout)
 	defer cancel()
 	// A file of a network file system may hang its stat.
-	u, err := aside(ctx, func() (*user, error) { return v.findUser(ctx, c, minors) })
+	_, err := aside(ctx, func() (struct{}, error) { return struct{}{}, v.findUser(ctx, c, minors) })
 	switch {
-	case u != nil:
-		return fmt.Errorf("container %q: process %d (%q) has device %d:%d open: %w", c.Name, u.pid, u.comm, v.useMajor, u.minor, ErrInUse)
+	case errors.Is(err, ErrInUse):
+		return fmt.Errorf("container %q: %w", c.Name, err)
 	case err != nil:
 		return fmt.Errorf("container %q: whether its devices are in use could not be found out: %w", c.Name, err)
 	}
 	return nil
 }
 
-func (v *Visibility) findUser(ctx context.Context, c runtime.Container, minors []int) (*user, error) {
+func (v *Visibility) findUser(ctx context.Context, c runtime.Container, minors []int) error {
 	pids, err := processesIn(c.Cgroup.Dir("devices"))
 	if err != nil {
-		return nil, err
+		return err
 	}
 	for _, pid := range pids {
 		if err := ctx.Err(); err != nil {
-			return nil, err
+			return err
 		}
 		dir := filepath.Join(v.o.ProcRoot, strconv.Itoa(pid))
 		minor, err := openMinor(ctx, filepath.Join(dir, "fd"), v.useMajor, minors)
@@ -67,15 +60,15 @@ func (v *Visibility) findUser(ctx context.Context, c runtime.Container, minors [
 		case errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ESRCH):
 			continue // it ended
 		case errors.Is(err, fs.ErrPermission):
-			return nil, fmt.Errorf("the open files of process %d: %w (trimtab needs CAP_SYS_PTRACE for them)", pid, err)
+			return fmt.Errorf("the open files of process %d: %w (trimtab needs CAP_SYS_PTRACE for them)", pid, err)
 		case err != nil:
-			return nil, fmt.Errorf("the open files of process %d: %w", pid, err)
+			return fmt.Errorf("the open files of process %d: %w", pid, err)
 		case minor >= 0:
 			comm, _ := os.ReadFile(filepath.Join(dir, "comm"))
-			return &user{pid, minor, strings.TrimSpace(string(comm))}, nil
+			return fmt.Errorf("process %d (%q) has device %d:%d open: %w", pid, strings.TrimSpace(string(comm)), v.useMajor, minor, ErrInUse)
 		}
 	}
-	return nil, nil
+	return nil
 }
 
 // processesIn lists the processes of a control group and of all below it.

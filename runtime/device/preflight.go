@@ -221,16 +221,6 @@ func neededNodes(c runtime.Container, majors map[string]int) ([]runtime.DeviceRu
 	return needs, nil
 }
 
-// matchesGroup looks a group up as systemd does: by its name in /proc/devices, a glob.
-func matchesGroup(group string, major int, majors map[string]int) bool {
-	for name, number := range majors {
-		if hit, err := filepath.Match(group, name); err == nil && hit && number == major {
-			return true
-		}
-	}
-	return false
-}
-
 // driverMajors reads the major numbers of character devices. NVIDIA's driver has
 // had more than one name for its fixed one.
 func driverMajors(procRoot string) (map[string]int, error) {

@@ -8,8 +8,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/trimtab/trimtab/runtime"
 )
 
@@ -115,20 +113,5 @@ func TestPreflightOfLostGroup(t *testing.T) {
 	}
 	if r := Preflight(t.Context(), runtime.Container{GPUs: []string{"0"}}, Options{}); r.Green || r.Why == "" {
 		t.Errorf("%+v", r)
-	}
-}
-
-func TestParseAllow(t *testing.T) {
-	got, err := parseAllow([][]any{{"/dev/null", "rw"}, {"char-pts", "rwm"}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if diff := cmp.Diff([]Allow{{"/dev/null", "rw"}, {"char-pts", "rwm"}}, got); diff != "" {
-		t.Error(diff)
-	}
-	for _, bad := range []any{nil, "x", [][]any{{"a"}}, [][]any{{1, 2}}} {
-		if _, err := parseAllow(bad); err == nil {
-			t.Errorf("%v was taken", bad)
-		}
 	}
 }

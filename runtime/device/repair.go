@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/trimtab/trimtab/runtime"
@@ -118,7 +117,7 @@ func (a Allow) allows(r runtime.DeviceRule, majors map[string]int) bool {
 		}
 	}
 	if group, ok := strings.CutPrefix(a.Device, "char-"); ok {
-		return group == "*" || group == strconv.Itoa(r.Major) || matchesGroup(group, r.Major, majors)
+		return group == "*" || slices.Contains(groupMajors(group, majors), r.Major)
 	}
 	major, minor, ok := a.node(majors)
 	return ok && major == r.Major && minor == r.Minor

@@ -30,32 +30,14 @@ func (systemBus) DeviceAllow(ctx context.Context, unit string) ([]Allow, error) 
 	if err != nil {
 		return nil, fmt.Errorf("DeviceAllow: %w", err)
 	}
-	allowed, err := parseAllow(property.Value.Value())
-	if err == nil && len(allowed) == 0 && policy.Value.Value() == "auto" {
+	var allowed []Allow
+	if err := property.Value.Store(&allowed); err != nil { // a(ss)
+		return nil, fmt.Errorf("DeviceAllow: %w", err)
+	}
+	if len(allowed) == 0 && policy.Value.Value() == "auto" {
 		return []Allow{{Device: "char-*", Access: "rwm"}}, nil // no entry at all: all devices are allowed
 	}
-	return allowed, err
-}
-
-// parseAllow reads D-Bus' a(ss).
-func parseAllow(value any) ([]Allow, error) {
-	rows, ok := value.([][]any)
-	if !ok {
-		return nil, fmt.Errorf("DeviceAllow has the form %T", value)
-	}
-	var out []Allow
-	for _, row := range rows {
-		if len(row) != 2 {
-			return nil, fmt.Errorf("DeviceAllow has an entry of %d parts", len(row))
-		}
-		device, okDevice := row[0].(string)
-		access, okAccess := row[1].(string)
-		if !okDevice || !okAccess {
-			return nil, fmt.Errorf("DeviceAllow has an entry of %T and %T", row[0], row[1])
-		}
-		out = append(out, Allow{Device: device, Access: access})
-	}
-	return out, nil
+	return allowed, nil
 }
 
 // AddDeviceAllow appends: systemd keeps the entries that the runtime gave it. The

@@ -2,6 +2,7 @@ package device
 
 import (
 	"fmt"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -95,13 +96,14 @@ func (a Allow) node(majors map[string]int) (major, minor int, ok bool) {
 	return nvidiaMajor, int(n), err == nil
 }
 
+// groupMajors looks a group up as systemd does: by its name in /proc/devices, a glob, or its number.
 func groupMajors(group string, majors map[string]int) []int {
 	if major, err := strconv.Atoi(group); err == nil {
 		return []int{major}
 	}
 	var out []int
 	for name, major := range majors {
-		if matchesGroup(group, major, map[string]int{name: major}) {
+		if hit, err := filepath.Match(group, name); err == nil && hit {
 			out = append(out, major)
 		}
 	}

@@ -54,10 +54,10 @@ type repairer struct {
 
 // repairState is one container that holds a GPU.
 type repairState struct {
-	backoff   repair.Backoff
-	sinceNs   int64 // first looked at
-	result    chan repaired // of the repair that is under way; nil: none
-	unread    string        // why it could not be looked at; told once
+	backoff repair.Backoff
+	sinceNs int64         // first looked at
+	result  chan repaired // of the repair that is under way; nil: none
+	unread  string        // why it could not be looked at; told once
 }
 
 type repaired struct {

@@ -38,7 +38,7 @@ func (e *Each[T]) Load() (all map[string]T, unread map[string]error, err error) 
 	}
 	all, unread = map[string]T{}, map[string]error{}
 	maps.Copy(all, old) // what could not be divided counts all the same
-	_ = Sweep(e.s.dir) // copies that a crash left unfinished are in nobody's way if they stay
+	_ = Sweep(e.s.dir)  // copies that a crash left unfinished are in nobody's way if they stay
 	entries, err := os.ReadDir(e.s.dir)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, nil, fmt.Errorf("state folder: %w", err)
