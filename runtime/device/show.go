@@ -314,9 +314,6 @@ func (v *Visibility) Signal(c runtime.Container, s unix.Signal) error {
 // Unreadable tells of what is hidden and cannot be read back: nothing of it is undone,
 // and nothing more is hidden there.
 func (v *Visibility) Unreadable() error {
-	if v.ledger.store == nil {
-		return nil
-	}
 	err := v.ledger.err
 	for _, key := range slices.Sorted(maps.Keys(v.ledger.unread)) {
 		err = errors.Join(err, fmt.Errorf("container %s: %w", key, v.ledger.unread[key]))
@@ -332,7 +329,7 @@ const restoreTimeout = 20 * time.Second
 
 // RestoreAll restores every container that has a record; nil: all were.
 func (v *Visibility) RestoreAll(ctx context.Context, each func(key, name string, did bool, notes []string, err error)) error {
-	if v.ledger.err != nil && v.ledger.store != nil {
+	if v.ledger.err != nil {
 		return v.Unreadable()
 	}
 	type answer struct {
