@@ -112,24 +112,10 @@ func (l *Agent) restoreVisibility(ctx context.Context, key, why string, said map
 		said[key] = err.Error()
 	}
 	if did {
-		notes = append(notes, l.signalKey(ctx, key)...)
+		notes = append(notes, l.signal(ctx, key)...)
 	}
 	l.reply(ctx, func() { l.visibilityRestored(key, name, did, notes, err, why) })
 	return did, err
-}
-
-// signalKey is signal, for a container that is still there.
-func (l *Agent) signalKey(ctx context.Context, key string) []string {
-	var c *runtime.Container
-	_ = l.do(ctx, func() {
-		if t := l.containers[key]; t != nil {
-			c = new(t.c)
-		}
-	})
-	if c == nil {
-		return nil
-	}
-	return l.signal(ctx, *c)
 }
 
 // showAll is the part of a restore by hand that a container's GPUs have.
@@ -260,7 +246,7 @@ func (l *Agent) changeVisibility(ctx context.Context, req state.GPURequest, hide
 	var notes []string
 	if len(did.Minors) > 0 {
 		res.Text = did.Text(hide)
-		notes = append(did.Notes, l.signal(ctx, c)...)
+		notes = append(did.Notes, l.signal(ctx, c.Key())...)
 	}
 	l.visibilityByHand(ctx, c, res.Text, len(did.Minors) > 0, notes)
 	res.Text += noted(notes)
@@ -307,15 +293,19 @@ func (l *Agent) mayNotSee(t *tracked, hide bool) string {
 	return ""
 }
 
-// signal tells the container's init process, where its label asks and the config allows.
-func (l *Agent) signal(ctx context.Context, c runtime.Container) []string {
-	name, err := enrolment.GPUSignal(c.Labels)
-	if name == "" && err == nil {
-		return nil
-	}
+// signal tells the init process of a container that is still there, where its label asks and the config allows.
+func (l *Agent) signal(ctx context.Context, key string) []string {
+	var c runtime.Container
 	allowed := false
-	_ = l.do(ctx, func() { allowed = l.settings.GPUSignal })
+	_ = l.do(ctx, func() {
+		if t := l.containers[key]; t != nil {
+			c, allowed = t.c, l.settings.GPUSignal
+		}
+	})
+	name, err := enrolment.GPUSignal(c.Labels)
 	switch {
+	case name == "" && err == nil:
+		return nil
 	case !allowed:
 		return []string{"it asks for a signal, which the config does not allow (gpu.signal: true)"}
 	case err == nil:

@@ -163,7 +163,7 @@ func (l *Agent) carry(ctx context.Context, o visibilityOrder) {
 	if why != "" {
 		err = errors.New(why)
 	} else if did, err = l.o.Visibility.Apply(ctx, c, devices, ch, o.undo); len(did.Minors) > 0 && err == nil {
-		did.Notes = append(did.Notes, l.signal(ctx, c)...)
+		did.Notes = append(did.Notes, l.signal(ctx, ch.Key)...)
 	}
 	took := time.Since(began)
 	var visibilities []runtime.GPUVisibility
