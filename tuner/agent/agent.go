@@ -12,6 +12,7 @@ import (
 	"errors"
 	"log/slog"
 	"slices"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -218,15 +219,8 @@ func (l *Agent) Epoch() string { return epoch(l.started) }
 // nothing: that is Shutdown's.
 func (l *Agent) Run(ctx context.Context) error {
 	inner, cancel := context.WithCancel(ctx)
-	done := make(chan struct{})
-	n := 0
-	start := func(f func(context.Context)) {
-		n++
-		go func() {
-			f(inner)
-			done <- struct{}{}
-		}()
-	}
+	var workers sync.WaitGroup
+	start := func(f func(context.Context)) { workers.Go(func() { f(inner) }) }
 	start(l.worker)
 	start(l.recordWriter)
 	if l.o.Known != nil {
@@ -243,9 +237,7 @@ func (l *Agent) Run(ctx context.Context) error {
 	}
 	l.main(ctx)
 	cancel()
-	for range n {
-		<-done
-	}
+	workers.Wait()
 	return nil
 }
 

@@ -140,9 +140,8 @@ func New() *Tracker {
 		processes: map[int32]process{}, teams: map[string]*TeamTotal{}}
 }
 
-// Step takes one tick's readings in, in any order, and returns all present
-// holdings, sorted by device, then holder.
-func (t *Tracker) Step(cfg Config, host probes.Host, samples []probes.Sample, owners []Owner) []Holding {
+// Step takes one tick's readings in, in any order.
+func (t *Tracker) Step(cfg Config, host probes.Host, samples []probes.Sample, owners []Owner) {
 	t.nowNs = host.AtNs
 	known := make(map[string]Owner, len(owners))
 	for _, o := range owners {
@@ -158,5 +157,4 @@ func (t *Tracker) Step(cfg Config, host probes.Host, samples []probes.Sample, ow
 		}
 	}
 	t.forget(cfg, host.Devices, known)
-	return t.Holdings()
 }

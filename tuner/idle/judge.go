@@ -157,14 +157,11 @@ func (t *Tracker) forget(cfg Config, devices []probes.Device, known map[string]O
 	maps.DeleteFunc(t.devices, func(uuid string, s deviceState) bool { return !there[uuid] && t.nowNs-s.readNs > forgetNs })
 }
 
-// present: the holder was there at the device's latest reading.
-func (t *Tracker) present(at place) bool { return t.holdings[at].AtNs == t.devices[at.device].readNs }
-
-// Holdings returns the holders of each device's latest reading, sorted.
+// Holdings returns the holders of each device's latest reading, sorted by device, then holder.
 func (t *Tracker) Holdings() []Holding {
 	var out []Holding
 	for at, h := range t.holdings {
-		if t.present(at) {
+		if h.AtNs == t.devices[at.device].readNs {
 			out = append(out, h.Holding)
 		}
 	}
