@@ -232,7 +232,7 @@ func (p *components) options(status func(string)) agent.Options {
 	o := agent.Options{
 		Engines: p.engines.list(), Probes: p.probes, Missing: p.missing, ReadHost: p.readHost(), Policies: builtin, Store: p.profileStore, Known: p.known,
 		Identify: p.identifier.Of, Actuator: p.actuator, Manuals: p.manuals, Holds: p.holds, Preflight: p.preflight, Above: above, GPU: p.visibilities, GPUMemory: stored[map[string][]runtime.DeviceRule]{p.state, topicGPU}, Visibility: &actuator.Visibility{GPUVisibilities: p.visibilities}, Disabled: disabled,
-		Settings: settings(p.cfg), Mode: p.cfg.Mode, Tick: time.Duration(p.cfg.Tick), Version: version(), Handover: p.handover,
+		Settings: settings(p.cfg), Tick: time.Duration(p.cfg.Tick), Version: version(), Handover: p.handover,
 		Notify: status, Alive: p.beat, Series: p.series, Log: p.log,
 	}
 	if p.history != nil {

@@ -252,7 +252,7 @@ func reload(ctx context.Context, f daemonFlags, level *slog.LevelVar, p *compone
 	for _, key := range config.NeedsRestart(p.cfg, cfg) {
 		p.log.Warn("this key takes effect at the next start", "key", key)
 	}
-	if err := p.loop.Reload(ctx, settings(cfg), cfg.Mode); err != nil {
+	if err := p.loop.Reload(ctx, settings(cfg)); err != nil {
 		p.log.Error("reload", "error", err)
 		return
 	}

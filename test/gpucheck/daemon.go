@@ -88,7 +88,7 @@ func (c *check) launch(ctx context.Context, j *job, s settings) (*daemon, error)
 			Preflight: green, CheckGPU: reaches, Logger: log}),
 		Manuals: manuals, Holds: &noHolds{}, Preflight: why, Settings: agent.Settings{Core: control.Defaults(), Rules: cfg.Rules(), EnrolHost: cfg.Host,
 			BudgetCPU: cfg.Overhead.CPU, BudgetMemory: uint64(cfg.Overhead.Memory), BudgetJob: cfg.Overhead.PerContainer, LoadedAt: time.Now()},
-		Mode: s.mode, Tick: time.Second, Version: "gpu-check", Log: log,
+		Tick: time.Second, Version: "gpu-check", Log: log,
 	}
 	rec := &recorder{}
 	if s.record != "" && c.o.record != "" {

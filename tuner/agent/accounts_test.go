@@ -171,7 +171,7 @@ func TestSavingOutlivesAHandover(t *testing.T) {
 		}
 		n.wantQuota(c, starvedQuota, "after the end")
 		d = n.start(func(o *Options) {
-			o.Accounts, o.Mode, o.Handover = kept, "observe", true
+			o.Accounts, o.Settings.Rules.Mode, o.Handover = kept, "observe", true
 			o.Disabled = func() bool { return true }
 		})
 		time.Sleep(2 * time.Minute)

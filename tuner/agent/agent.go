@@ -16,7 +16,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/trimtab/trimtab/policies"
 	"github.com/trimtab/trimtab/probes"
 	"github.com/trimtab/trimtab/runtime"
 	"github.com/trimtab/trimtab/tuner/account"
@@ -125,7 +124,6 @@ type Options struct {
 	Visibility *actuator.Visibility // nil: no GPU is hidden
 	Disabled   func() bool          // the file that stops every write
 	Settings   Settings
-	Mode       policies.Mode // for show
 	Tick       time.Duration
 	Version    string
 	Handover   bool // the daemon before handed over: what it left stands
@@ -152,7 +150,6 @@ type Agent struct {
 	// Owned by Run's goroutine.
 	settings    Settings
 	configErr   string
-	mode        policies.Mode
 	containers  map[string]*tracked
 	sorted      []string // their keys; nil: one came or went
 	engines     map[string]*engineState
@@ -186,7 +183,7 @@ type Agent struct {
 // New returns an agent; Run starts it.
 func New(o Options) *Agent {
 	l := &Agent{
-		o: o, settings: o.Settings, mode: o.Mode, started: time.Now(),
+		o: o, settings: o.Settings, started: time.Now(),
 		calls: make(chan func()), repairNow: make(chan struct{}, 1), events: make(chan runtime.Event, 256), work: make(chan func(context.Context), 256), visibilities: make(chan visibilityOrder, 64), records: make(chan []state.Record, 256),
 		containers: map[string]*tracked{}, engines: map[string]*engineState{}, probeState: map[string]*state.Part{}, logged: map[string]*logQuota{}, failures: map[string]int{}, pendingSaid: map[string]actuator.Outcome{}, undoing: map[string]*wayBack{},
 		edge: newWriteCounters(), budget: budget.New(), placed: place.Holds{},
@@ -440,13 +437,13 @@ func (l *Agent) Snapshot() *state.Snapshot {
 	if s := l.snapshot.Load(); s != nil {
 		return s
 	}
-	return &state.Snapshot{Daemon: state.Daemon{Version: l.o.Version, StartedUnixNs: l.started.UnixNano(), Mode: l.o.Mode}}
+	return &state.Snapshot{Daemon: state.Daemon{Version: l.o.Version, StartedUnixNs: l.started.UnixNano(), Mode: l.o.Settings.Rules.Mode}}
 }
 
 // Reload replaces the settings, from the next tick on.
-func (l *Agent) Reload(ctx context.Context, s Settings, mode policies.Mode) error {
+func (l *Agent) Reload(ctx context.Context, s Settings) error {
 	return l.do(ctx, func() {
-		l.settings, l.mode, l.configErr = s, mode, ""
+		l.settings, l.configErr = s, ""
 		l.control.SetConfig(s.Core)
 		for _, t := range l.containers {
 			t.settledFor = nil

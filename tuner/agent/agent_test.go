@@ -144,12 +144,12 @@ func TestReloadWithdraws(t *testing.T) {
 				d.until("train", "a change", isChanged)
 				without := settings
 				withdraw(&without.Rules)
-				if err := d.Reload(t.Context(), without, policies.ModeTune); err != nil {
+				if err := d.Reload(t.Context(), without); err != nil {
 					t.Fatal(err)
 				}
 				time.Sleep(time.Minute)
 				n.wantQuota(c, starvedQuota, "after the reload")
-				if err := d.Reload(t.Context(), settings, policies.ModeTune); err != nil {
+				if err := d.Reload(t.Context(), settings); err != nil {
 					t.Fatal(err)
 				}
 				d.until("train", "a change once it is allowed again", isChanged)

@@ -246,7 +246,7 @@ func (n *node) start(change func(*Options)) *daemon {
 	}
 	o := Options{
 		Engines: []runtime.Engine{n.engine}, Probes: []Probe{{Probe: n.sim}}, ReadHost: n.sim.host, Policies: policiesAsked,
-		Actuator: n.actuator(), Manuals: manuals, Holds: n.holds, History: n.history, Mode: policies.ModeTune, Tick: time.Second, Version: "test",
+		Actuator: n.actuator(), Manuals: manuals, Holds: n.holds, History: n.history, Tick: time.Second, Version: "test",
 		Settings: Settings{Core: control.Defaults(), Rules: enrolment.Rules{Mode: policies.ModeTune, Observe: enrolment.ObserveLabelled, Knobs: []string{"cpu"}},
 			EnrolHost: func(cpus float64, memory uint64) enrolment.Host {
 				return enrolment.Host{CPUs: cpus, MemoryBytes: float64(memory)}

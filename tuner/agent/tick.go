@@ -265,7 +265,7 @@ func (l *Agent) publish() {
 	l.showGPULost(s)
 	l.showPlaced(s)
 	s.Daemon = state.Daemon{
-		Version: l.o.Version, PID: os.Getpid(), StartedUnixNs: l.started.UnixNano(), Mode: l.mode, Policies: l.control.PolicyNames(),
+		Version: l.o.Version, PID: os.Getpid(), StartedUnixNs: l.started.UnixNano(), Mode: l.settings.Rules.Mode, Policies: l.control.PolicyNames(),
 		Paused: l.o.Holds.Paused(), Disabled: l.o.Disabled != nil && l.o.Disabled(),
 		CPUSeconds: l.spent.cpu, RecentCPUs: l.spent.use, RSSBytes: l.spent.resident, ConfigError: l.configErr, ConfigUnixNs: l.settings.LoadedAt.UnixNano(),
 	}
