@@ -73,7 +73,13 @@ func tryOpen(ctx context.Context, c runtime.Container, minors []int) (Access, er
 	go onOwnThread(func() { result <- tryMinors(minors, dir, own.V1["devices"]) })
 	select {
 	case err := <-result:
-		return judge(c, err)
+		switch {
+		case err == nil:
+			return AccessAllowed, nil
+		case errors.Is(err, unix.EPERM) && !errors.Is(err, errEntry):
+			return AccessRefused, nil
+		}
+		return AccessUnknown, fmt.Errorf("container %q: %w", c.Name, err)
 	case <-ctx.Done():
 		return AccessUnknown, fmt.Errorf("container %q: the kernel does not answer: %w", c.Name, ctx.Err())
 	}
@@ -116,19 +122,6 @@ func askPrograms(dir string, minors []int) (Access, error) {
 		}
 	}
 	return AccessAllowed, nil
-}
-
-// judge reads the answer of open.
-func judge(c runtime.Container, err error) (Access, error) {
-	switch {
-	case err == nil:
-		return AccessAllowed, nil
-	case errors.Is(err, errEntry):
-		return AccessUnknown, fmt.Errorf("container %q: %w", c.Name, err)
-	case errors.Is(err, unix.EPERM):
-		return AccessRefused, nil
-	}
-	return AccessUnknown, fmt.Errorf("container %q: %w", c.Name, err)
 }
 
 // errEntry: the thread did not get in, so nothing was tried.

@@ -77,28 +77,22 @@ func processesIn(dir string) (pids []int, err error) {
 		return nil, errors.New("its control group is not known")
 	}
 	err = filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
-		if err != nil || !d.IsDir() {
-			if path != dir && isGone(err) {
-				return nil
-			}
-			return err
-		}
-		data, err := os.ReadFile(filepath.Join(path, "cgroup.procs"))
-		if err != nil {
-			if path != dir && isGone(err) {
-				return nil
-			}
-			return err
+		var data []byte
+		if err == nil && d.IsDir() {
+			data, err = os.ReadFile(filepath.Join(path, "cgroup.procs"))
 		}
 		for _, field := range strings.Fields(string(data)) {
 			if pid, err := strconv.Atoi(field); err == nil && pid > 0 {
 				pids = append(pids, pid)
 			}
 		}
-		if len(pids) > maxProcesses {
+		switch {
+		case path != dir && isGone(err): // it ended meanwhile
+			return nil
+		case len(pids) > maxProcesses:
 			return fmt.Errorf("it has more than %d processes", maxProcesses)
 		}
-		return nil
+		return err
 	})
 	if isGone(err) {
 		return nil, fmt.Errorf("its control group is gone: %w", runtime.ErrGone)

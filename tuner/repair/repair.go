@@ -54,7 +54,7 @@ func (c *Backoff) Lost() bool { return c.lost }
 func (c *Backoff) See(nowNs int64, lost bool, mayNot string) Step {
 	if !lost {
 		s := Step{Returned: c.lost}
-		c.lost, c.failed, c.nextNs, c.said = false, 0, 0, c.saidIfLimited()
+		c.back()
 		return s
 	}
 	s := Step{Found: !c.lost}
@@ -83,12 +83,12 @@ func (c *Backoff) See(nowNs int64, lost bool, mayNot string) Step {
 // Limited is the obstacle of a container that loses its access again and again.
 const Limited = "somebody takes it away again and again: it is repaired at most 6 times a minute; find who writes its device rules"
 
-// saidIfLimited: a fight goes on while access comes and goes, and is told once.
-func (c *Backoff) saidIfLimited() string {
-	if c.said == Limited {
-		return Limited
+// back: access is back. A fight goes on while it comes and goes, and is told once.
+func (c *Backoff) back() {
+	c.lost, c.failed, c.nextNs = false, 0, 0
+	if c.said != Limited {
+		c.said = ""
 	}
-	return ""
 }
 
 func (c *Backoff) tell(obstacle string) string {
@@ -109,9 +109,8 @@ type Outcome struct {
 // Done takes in the end of a repair; failure "" is success.
 func (c *Backoff) Done(nowNs int64, failure string) Outcome {
 	if failure == "" {
-		o := Outcome{Repaired: true, TookNs: nowNs - c.sinceNs}
-		c.lost, c.failed, c.nextNs, c.said = false, 0, 0, c.saidIfLimited()
-		return o
+		c.back()
+		return Outcome{Repaired: true, TookNs: nowNs - c.sinceNs}
 	}
 	c.nextNs = nowNs + min(firstPauseNs<<min(c.failed, 6), longestPauseNs)
 	c.failed++
