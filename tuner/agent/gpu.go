@@ -228,7 +228,8 @@ func (l *Agent) changeVisibility(ctx context.Context, req state.GPURequest, hide
 		res.Text = mayNot
 		return []state.ActionResult{res}, nil
 	}
-	seen, err := l.o.Visibility.See(ctx, c, runtime.GPUView{UUIDs: devices.UUIDs()})
+	known := runtime.GPUView{UUIDs: devices.UUIDs()}
+	seen, err := l.o.Visibility.See(ctx, c, known)
 	if err != nil {
 		return nil, err
 	}
@@ -248,15 +249,15 @@ func (l *Agent) changeVisibility(ctx context.Context, req state.GPURequest, hide
 		res.Text = did.Text(hide)
 		notes = append(did.Notes, l.signal(ctx, c.Key())...)
 	}
-	l.visibilityByHand(ctx, c, res.Text, len(did.Minors) > 0, notes)
+	l.visibilityByHand(ctx, c, known, res.Text, len(did.Minors) > 0, notes)
 	res.Text += noted(notes)
 	return []state.ActionResult{res}, nil
 }
 
 // visibilityByHand notes that a person decided on a container's devices: the knob is that
 // person's from now on, as one that somebody else wrote is (law: yield).
-func (l *Agent) visibilityByHand(ctx context.Context, c runtime.Container, text string, moved bool, notes []string) {
-	after := l.see(ctx, c)
+func (l *Agent) visibilityByHand(ctx context.Context, c runtime.Container, known runtime.GPUView, text string, moved bool, notes []string) {
+	after, _ := l.o.Visibility.See(ctx, c, known)
 	l.o.Holds.AddYield(c.Key(), runtime.KnobGPU)
 	_ = l.save() // which logs
 	l.reply(ctx, func() {

@@ -30,8 +30,10 @@ type visibilityOrder struct {
 // tells of no device none could be judged, and to look would take the containers' files.
 func (l *Agent) seeAll(ctx context.Context) {
 	var cs []runtime.Container
+	var known runtime.GPUView
 	_ = l.do(ctx, func() {
-		told := len(actuator.GPUs(l.host.Devices).UUIDs()) > 0
+		known.UUIDs = actuator.GPUs(l.host.Devices).UUIDs()
+		told := len(known.UUIDs) > 0
 		for _, key := range l.keys() {
 			if t := l.containers[key]; told && len(t.c.GPUs) > 0 && t.watched && t.enrolment.Mode != policies.ModeOff && !t.c.Kubernetes {
 				cs = append(cs, t.c)
@@ -41,31 +43,20 @@ func (l *Agent) seeAll(ctx context.Context) {
 		}
 	})
 	for _, c := range cs {
-		l.lookAgain(ctx, c)
+		l.lookAgain(ctx, c, known)
 	}
 }
 
 // lookAgain tells the core what a container sees; nobody changes it in between.
-func (l *Agent) lookAgain(ctx context.Context, c runtime.Container) {
+func (l *Agent) lookAgain(ctx context.Context, c runtime.Container, known runtime.GPUView) {
 	l.o.Visibility.Lock()
 	defer l.o.Visibility.Unlock()
-	visibilities := l.see(ctx, c)
+	visibilities, _ := l.o.Visibility.See(ctx, c, known) // nothing where that cannot be read
 	l.reply(ctx, func() {
 		if t := l.containers[c.Key()]; t != nil {
 			t.noteVisibility(visibilities)
 		}
 	})
-}
-
-// see reads what a container sees now; nothing where that cannot be read.
-func (l *Agent) see(ctx context.Context, c runtime.Container) []runtime.GPUVisibility {
-	var devices actuator.GPUs
-	_ = l.do(ctx, func() { devices = l.host.Devices })
-	visibilities, err := l.o.Visibility.See(ctx, c, runtime.GPUView{UUIDs: devices.UUIDs()})
-	if err != nil {
-		return nil
-	}
-	return visibilities
 }
 
 // noteVisibility keeps what was granted, as the core is told of it.
@@ -149,10 +140,10 @@ func (l *Agent) carry(ctx context.Context, o visibilityOrder) {
 	defer l.o.Visibility.Unlock()
 	var c runtime.Container
 	var devices actuator.GPUs
-	why, found := "it ended in the meantime", false
+	why := "it ended in the meantime"
 	if l.do(ctx, func() {
 		if t := l.containers[ch.Key]; t != nil {
-			c, devices, why, found = t.c, l.host.Devices, l.mayNotCarry(t, o), true
+			c, devices, why = t.c, l.host.Devices, l.mayNotCarry(t, o)
 		}
 	}) != nil {
 		return
@@ -166,10 +157,7 @@ func (l *Agent) carry(ctx context.Context, o visibilityOrder) {
 		did.Notes = append(did.Notes, l.signal(ctx, ch.Key)...)
 	}
 	took := time.Since(began)
-	var visibilities []runtime.GPUVisibility
-	if found {
-		visibilities = l.see(ctx, c)
-	}
+	visibilities, _ := l.o.Visibility.See(ctx, c, runtime.GPUView{UUIDs: devices.UUIDs()}) // nothing where that cannot be read
 	l.reply(ctx, func() {
 		if t := l.containers[ch.Key]; t != nil {
 			t.noteVisibility(visibilities)
