@@ -7,7 +7,6 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
-	"regexp"
 	"strings"
 )
 
@@ -25,7 +24,7 @@ type Each[T any] struct {
 
 // OpenEach does not touch the disk: the folder is made by the first Save.
 func OpenEach[T any](s *Store, topic string) *Each[T] {
-	return &Each[T]{s: &Store{dir: filepath.Join(s.dir, topic), keyed: true}, all: s, topic: topic}
+	return &Each[T]{s: &Store{dir: filepath.Join(s.dir, topic)}, all: s, topic: topic}
 }
 
 // Load reads all keys. Unread are those whose file cannot be read, now or since an
@@ -102,13 +101,4 @@ func (e *Each[T]) Remove(key string) error {
 		return fmt.Errorf("state %q: not removed: %w", key, err)
 	}
 	return IgnoreMissing(SyncDir(e.s.dir))
-}
-
-// validName is what a topic, or a key, may be called. Keys are made of names that
-// containerd lets people choose.
-func (s *Store) validName(name string) bool {
-	if s.keyed {
-		return regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$`).MatchString(name)
-	}
-	return regexp.MustCompile(`^[a-z0-9-]{1,64}$`).MatchString(name)
 }

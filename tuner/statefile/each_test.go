@@ -99,10 +99,15 @@ func TestEachDividesTheOldFile(t *testing.T) {
 	if err := s.PutState("things", old); err != nil {
 		t.Fatal(err)
 	}
-	blocked := OpenEach[string](s, "things")
-	blocked.s.keyed = false // it takes no such keys, as a full disk takes none
+	blocked := filepath.Join(dir, "things") // it takes no keys, as a full disk takes none
+	if err := os.Symlink(filepath.Join(dir, "nowhere"), blocked); err != nil {
+		t.Fatal(err)
+	}
 	for range 2 {
-		wantAll(t, blocked, old)
+		wantAll(t, OpenEach[string](s, "things"), old)
+	}
+	if err := os.Remove(blocked); err != nil {
+		t.Fatal(err)
 	}
 	if err := openEach(t, dir).Save("B", "new"); err != nil { // a crash came after this one was divided
 		t.Fatal(err)

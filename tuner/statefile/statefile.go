@@ -18,6 +18,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"regexp"
 	"sync"
 	"syscall"
 	"time"
@@ -62,9 +63,8 @@ type envelope struct {
 // Store is a directory of state files. Its methods may be called concurrently;
 // it does not guard against another process.
 type Store struct {
-	dir   string
-	keyed bool // its topics are keys of Each
-	mu    sync.Mutex
+	dir string
+	mu  sync.Mutex
 }
 
 // Open prepares dir, makes it if it is missing, and removes copies that a crash
@@ -79,7 +79,7 @@ func Open(dir string) (*Store, error) {
 	return &Store{dir: dir}, nil
 }
 
-// PutState makes v the durable state of a topic ([a-z0-9-], 1 to 64 characters).
+// PutState makes v the durable state of a topic.
 // On an error (disk full, say) the state before it stands.
 func (s *Store) PutState(topic string, v any) error {
 	path, err := s.path(topic)
@@ -141,9 +141,11 @@ func (s *Store) SetAside(topic string, cause error) error {
 	return s.setAside(path, cause)
 }
 
+// path is where a topic's file is. Topics are also keys of Each, which are made of names that containerd lets
+// people choose.
 func (s *Store) path(topic string) (string, error) {
-	if !s.validName(topic) {
-		return "", fmt.Errorf("state topic %q: want 1 to 64 of a-z, 0-9 and -", topic)
+	if !regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$`).MatchString(topic) {
+		return "", fmt.Errorf("state topic %q: want 1 to 128 letters, digits, dots, underscores and hyphens, a letter or digit first", topic)
 	}
 	return filepath.Join(s.dir, topic+suffix), nil
 }

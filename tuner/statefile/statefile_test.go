@@ -115,7 +115,7 @@ func TestNewerFormatIsLeftAlone(t *testing.T) {
 
 func TestTopicsAreNoPaths(t *testing.T) {
 	s := open(t, t.TempDir())
-	for _, topic := range []string{"", "../x", "a/b", "A", "a.json", strings.Repeat("a", 65)} {
+	for _, topic := range []string{"", "../x", "a/b", ".a", strings.Repeat("a", 129)} {
 		if err := s.PutState(topic, 1); err == nil {
 			t.Errorf("topic %q was accepted", topic)
 		}
