@@ -207,7 +207,7 @@ func gpuRows(ctx context.Context, running []runtime.Container) []render.GPURow {
 		}
 		report := device.Preflight(ctx, c, device.Options{})
 		access, err := device.CheckAccess(ctx, c)
-		row := render.GPURow{Container: c.Name, GPUs: c.GPUs, Injection: report.Mode, Driver: report.Driver, Access: string(access), Why: report.Why, Hint: report.Hint}
+		row := render.GPURow{Container: c.Name, GPUs: c.GPUs, Injection: c.GPUVia, Driver: report.Driver, Access: string(access), Why: report.Why, Hint: report.Hint}
 		switch {
 		case access == device.AccessRefused || report.Lost:
 			row.Risk = riskLost

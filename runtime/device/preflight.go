@@ -33,13 +33,12 @@ const (
 
 // Report is the answer of a preflight.
 type Report struct {
-	Green  bool   `json:"green"`  // a write is known not to take the GPU away
-	Mode   string `json:"mode"`   // "legacy-hook", "cdi", "device-requests", "devices", "none"
-	Driver string `json:"driver"` // who keeps its control group: DriverSystemd or DriverCgroupfs; "" if unknown
-	Why    string `json:"why"`    // in a sentence
-	Hint   string `json:"hint,omitempty"`
-	AtRisk bool   `json:"atRisk"` // anybody's reload or write may take the GPU away, or has
-	Lost   bool   `json:"lost"`   // its control group refuses the GPU now
+	Green  bool   // a write is known not to take the GPU away
+	Driver string // who keeps its control group: DriverSystemd or DriverCgroupfs; "" if unknown
+	Why    string // in a sentence
+	Hint   string
+	AtRisk bool // anybody's reload or write may take the GPU away, or has
+	Lost   bool // its control group refuses the GPU now
 }
 
 // Cgroup drivers.
@@ -98,9 +97,9 @@ type Allow struct {
 func Preflight(ctx context.Context, c runtime.Container, opts Options) Report {
 	opts = opts.filled()
 	if len(c.GPUs) == 0 {
-		return Report{Green: true, Mode: "none", Why: "it holds no GPU"}
+		return Report{Green: true, Why: "it holds no GPU"}
 	}
-	r := Report{Mode: c.GPUVia}
+	var r Report
 	dir := c.Cgroup.Dir("devices")
 	switch unit := systemd.Unit(dir); {
 	case dir == "":
@@ -141,7 +140,7 @@ func bySystemd(ctx context.Context, r *Report, c runtime.Container, unit string,
 	for _, need := range append(needs, more...) {
 		if !slices.ContainsFunc(allowed, func(a Allow) bool { return a.allows(need, majors) }) {
 			r.Why = fmt.Sprintf("systemd does not know that %s may use device %s, so a daemon-reload, or any write to the unit, takes it away", unit, need.Numbers())
-			r.Hint = hintUnit(r.Mode)
+			r.Hint = hintUnit(c.GPUVia)
 			return
 		}
 	}
@@ -150,9 +149,9 @@ func bySystemd(ctx context.Context, r *Report, c runtime.Container, unit string,
 
 // hintUnit says how systemd gets to know the nodes. runc (1.1.5 for one) tells it only
 // of devices that have a link in /dev/char, and for NVIDIA's nodes nobody makes one.
-func hintUnit(mode string) string {
+func hintUnit(via string) string {
 	const links = "make the links in /dev/char (nvidia-ctk system create-dev-char-symlinks --create-all) and start it again"
-	if mode == "devices" || mode == "cdi" {
+	if via == "devices" || via == "cdi" {
 		return links
 	}
 	return "start the container by CDI, or with --device for each node; " + links
