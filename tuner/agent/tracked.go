@@ -118,8 +118,9 @@ func (l *Agent) gone(key string) {
 	l.sorted = nil
 	delete(l.logged, key)
 	delete(l.pendingSaid, key)
+	id := t.c.ID
 	l.mustDo(func(ctx context.Context) {
-		results, err := l.o.Actuator.Gone(ctx, t.c.ID)
+		results, err := l.o.Actuator.Gone(ctx, id)
 		if err != nil {
 			l.o.Log.Warn("originals of an ended container stay on disk; they are removed at the next start", "error", err)
 		}
