@@ -17,7 +17,6 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
-	"google.golang.org/protobuf/proto"
 
 	"github.com/trimtab/trimtab/runtime"
 	"github.com/trimtab/trimtab/runtime/engine"
@@ -30,18 +29,10 @@ const nameLabel = "nerdctl/name"
 // and snapshots stay in containerd.
 //
 //trimtab:table an array of names, only read
-var topics = [...]string{topicStart, topicExit, topicPaused, topicResumed, topicDelete, topicUpdate}
+var topics = [...]string{"/tasks/start", "/tasks/exit", "/tasks/paused", "/tasks/resumed", "/tasks/delete", topicUpdate}
 
-const (
-	topicStart   = "/tasks/start"
-	topicExit    = "/tasks/exit"
-	topicPaused  = "/tasks/paused"
-	topicResumed = "/tasks/resumed"
-	topicDelete  = "/tasks/delete"
-	// topicUpdate is sent when a container's record changes: labels, or, by nerdctl,
-	// resources.
-	topicUpdate = "/containers/update"
-)
+// topicUpdate is sent when a container's record changes: labels, or, by nerdctl, resources.
+const topicUpdate = "/containers/update"
 
 // source is the engine as engine.Follow sees it.
 type source struct{ engine *Engine }
@@ -103,33 +94,27 @@ func (s *session) receive(ctx context.Context, stream grpc.ServerStreamingClient
 // containerOf names the container that an event is about; "": none, one that cannot be read, or one
 // of the container's execs, whose exit says nothing of it.
 func containerOf(envelope *types.Envelope) string {
-	switch envelope.GetTopic() {
-	case topicStart:
-		return eventOf(envelope, &event.TaskStart{}).GetContainerID()
-	case topicExit:
-		exit := eventOf(envelope, &event.TaskExit{})
-		if exit.GetID() != exit.GetContainerID() {
-			return ""
+	message, err := envelope.GetEvent().UnmarshalNew()
+	if err != nil {
+		return ""
+	}
+	switch m := message.(type) {
+	case *event.TaskStart:
+		return m.GetContainerID()
+	case *event.TaskExit:
+		if m.GetID() == m.GetContainerID() {
+			return m.GetContainerID()
 		}
-		return exit.GetContainerID()
-	case topicPaused:
-		return eventOf(envelope, &event.TaskPaused{}).GetContainerID()
-	case topicResumed:
-		return eventOf(envelope, &event.TaskResumed{}).GetContainerID()
-	case topicDelete:
-		return eventOf(envelope, &event.TaskDelete{}).GetContainerID()
-	case topicUpdate:
-		return eventOf(envelope, &event.ContainerUpdate{}).GetID()
+	case *event.TaskPaused:
+		return m.GetContainerID()
+	case *event.TaskResumed:
+		return m.GetContainerID()
+	case *event.TaskDelete:
+		return m.GetContainerID()
+	case *event.ContainerUpdate:
+		return m.GetID()
 	}
 	return ""
-}
-
-// eventOf decodes an event into a message of its kind; an empty one where it cannot be read.
-func eventOf[M proto.Message](envelope *types.Envelope, into M) M {
-	if proto.Unmarshal(envelope.GetEvent().GetValue(), into) != nil {
-		proto.Reset(into)
-	}
-	return into
 }
 
 func (s *session) Notices() <-chan engine.Notice { return s.notices }

@@ -91,34 +91,43 @@ func message(t testing.TB, m proto.Message) []byte {
 	return data
 }
 
+// wrapped is an event as containerd sends it: its type's name has no address before it.
+func wrapped(t testing.TB, m proto.Message) *anypb.Any {
+	t.Helper()
+	return &anypb.Any{TypeUrl: string(proto.MessageName(m)), Value: message(t, m)}
+}
+
 func TestContainerOf(t *testing.T) {
+	cut := wrapped(t, &event.TaskStart{ContainerID: "abcdef"})
+	cut.Value = cut.Value[:4]
 	for name, tc := range map[string]struct {
-		topic string
-		event []byte
+		event *anypb.Any
 		want  string
 	}{
-		"start":        {topicStart, message(t, &event.TaskStart{ContainerID: "a", Pid: 4711}), "a"},
-		"exit":         {topicExit, message(t, &event.TaskExit{ContainerID: "a", ID: "a", Pid: 4711}), "a"},
-		"exit of exec": {topicExit, message(t, &event.TaskExit{ContainerID: "a", ID: "exec-1"}), ""},
-		"paused":       {topicPaused, message(t, &event.TaskPaused{ContainerID: "a"}), "a"},
-		"resumed":      {topicResumed, message(t, &event.TaskResumed{ContainerID: "a"}), "a"},
-		"delete":       {topicDelete, message(t, &event.TaskDelete{ContainerID: "a"}), "a"},
-		"update":       {topicUpdate, message(t, &event.ContainerUpdate{ID: "a", Image: "image"}), "a"},
-		"another":      {"/tasks/oom", message(t, &event.TaskOOM{ContainerID: "a"}), ""},
-		"empty":        {topicExit, nil, ""},
-		"cut short":    {topicStart, message(t, &event.TaskStart{ContainerID: "abcdef"})[:4], ""},
-		"no tag":       {topicExit, []byte{0xff}, ""},
+		"start":        {wrapped(t, &event.TaskStart{ContainerID: "a", Pid: 4711}), "a"},
+		"exit":         {wrapped(t, &event.TaskExit{ContainerID: "a", ID: "a", Pid: 4711}), "a"},
+		"exit of exec": {wrapped(t, &event.TaskExit{ContainerID: "a", ID: "exec-1"}), ""},
+		"paused":       {wrapped(t, &event.TaskPaused{ContainerID: "a"}), "a"},
+		"resumed":      {wrapped(t, &event.TaskResumed{ContainerID: "a"}), "a"},
+		"delete":       {wrapped(t, &event.TaskDelete{ContainerID: "a"}), "a"},
+		"update":       {wrapped(t, &event.ContainerUpdate{ID: "a", Image: "image"}), "a"},
+		"another":      {wrapped(t, &event.TaskOOM{ContainerID: "a"}), ""},
+		"empty":        {wrapped(t, &event.TaskExit{}), ""},
+		"none":         {nil, ""},
+		"unknown":      {&anypb.Any{TypeUrl: "containerd.events.None"}, ""},
+		"cut short":    {cut, ""},
+		"no tag":       {&anypb.Any{TypeUrl: "containerd.events.TaskExit", Value: []byte{0xff}}, ""},
 	} {
-		if got := containerOf(&types.Envelope{Topic: tc.topic, Event: &anypb.Any{Value: tc.event}}); got != tc.want {
+		if got := containerOf(&types.Envelope{Event: tc.event}); got != tc.want {
 			t.Errorf("%s: %q, want %q", name, got, tc.want)
 		}
 	}
 }
 
 func FuzzContainerOf(f *testing.F) {
-	f.Add(message(f, &event.TaskExit{ContainerID: "a", ID: "b"}))
-	f.Fuzz(func(t *testing.T, data []byte) {
-		containerOf(&types.Envelope{Topic: topicExit, Event: &anypb.Any{Value: data}})
+	f.Add("containerd.events.TaskExit", message(f, &event.TaskExit{ContainerID: "a", ID: "b"}))
+	f.Fuzz(func(t *testing.T, name string, data []byte) {
+		containerOf(&types.Envelope{Event: &anypb.Any{TypeUrl: name, Value: data}})
 	})
 }
 
