@@ -297,7 +297,7 @@ func mkdirIn(parent *os.File, name string) error {
 }
 
 // writeView replaces the file in one step.
-func writeView(root *os.File, lines []string) error {
+func writeView(root *os.File, text string) error {
 	dir, err := runDir(root, true)
 	if err != nil {
 		return err
@@ -309,10 +309,6 @@ func writeView(root *os.File, lines []string) error {
 		return fmt.Errorf("/run/%s/%s: %w", viewDir, viewFile, err)
 	}
 	f := os.NewFile(uintptr(fd), viewFile)
-	text := strings.Join(lines, "\n")
-	if text != "" {
-		text += "\n"
-	}
 	_, err = f.WriteString(text)
 	err = errors.Join(err, f.Chmod(0o644), f.Close())
 	if err == nil {

@@ -1,6 +1,7 @@
 package device
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -74,7 +75,7 @@ func (v *Visibility) createDeviceNodes(ctx context.Context, target Hidden, view 
 	if err != nil {
 		notes = append(notes, "the container is not told what it sees: "+err.Error())
 	}
-	made, unreached := v.createInside(ctx, target, linesOf(visibilities), err == nil)
+	made, unreached := v.createInside(ctx, target, viewText(visibilities), err == nil)
 	if unreached != nil {
 		// What was begun there may yet be done: it is all in the record.
 		target.File = true
@@ -84,13 +85,13 @@ func (v *Visibility) createDeviceNodes(ctx context.Context, target Hidden, view 
 	return v.settle(target, append(notes, made.notes...))
 }
 
-func (v *Visibility) createInside(ctx context.Context, target Hidden, lines []string, tell bool) (inside, error) {
+func (v *Visibility) createInside(ctx context.Context, target Hidden, text string, tell bool) (inside, error) {
 	return inFiles(ctx, v, target.Container, func(ctx context.Context, root *os.File) (in inside, _ error) {
 		in.nodes, in.notes = v.moveNodes(ctx, root, target, target.Nodes)
 		if !tell || ctx.Err() != nil {
 			return in, nil
 		}
-		err := writeView(root, lines)
+		err := writeView(root, text)
 		if in.file = err == nil; err != nil {
 			in.notes = append(in.notes, "the container is not told what it sees: "+err.Error())
 		}
@@ -150,19 +151,14 @@ func (v *Visibility) moveNodes(ctx context.Context, root *os.File, target Hidden
 	return removed, notes
 }
 
-// linesOf is the container's file.
-func linesOf(visibilities []runtime.GPUVisibility) []string {
-	var lines []string
+// viewText is the container's file.
+func viewText(visibilities []runtime.GPUVisibility) (text string) {
 	for _, s := range visibilities {
-		switch {
-		case !s.Visible:
-		case s.UUID != "":
-			lines = append(lines, s.UUID)
-		default:
-			lines = append(lines, strconv.Itoa(s.Minor))
+		if s.Visible {
+			text += cmp.Or(s.UUID, strconv.Itoa(s.Minor)) + "\n"
 		}
 	}
-	return lines
+	return text
 }
 
 // Hiding lists the containers with anything of Hide's, by key; Minors may be empty.
