@@ -211,10 +211,7 @@ func now() enrolment.Now {
 
 // settle renews a container's enrolment and what the probes read of it.
 func (l *Agent) settle(t *tracked) {
-	host := enrolment.Host{}
-	if l.settings.EnrolHost != nil {
-		host = l.settings.EnrolHost(float64(l.host.CPUs), l.host.MemTotal)
-	}
+	host := l.settings.EnrolHost(float64(l.host.CPUs), l.host.MemTotal)
 	host.AncestorLimit = t.above
 	manual := l.o.Manuals.Get(t.key, now())
 	if manual == nil && t.settledFor != nil && *t.settledFor == host {
