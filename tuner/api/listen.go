@@ -31,7 +31,7 @@ type Listener struct {
 	path      string
 	lock      *os.File
 	groups    Groups
-	lookup    func(name string) (int, error)
+	ids       groupIDs
 	rooms     map[Access]chan struct{}
 	closeOnce sync.Once
 	closeErr  error
@@ -51,7 +51,7 @@ func Listen(path string, groups Groups) (*Listener, error) {
 	if err != nil {
 		return nil, errors.Join(err, lock.Close())
 	}
-	return &Listener{UnixListener: l, path: path, lock: lock, groups: groups, lookup: (&groupFile{path: "/etc/group"}).id,
+	return &Listener{UnixListener: l, path: path, lock: lock, groups: groups,
 		rooms: map[Access]chan struct{}{AccessWrite: make(chan struct{}, maxWriters), AccessRead: make(chan struct{}, maxReaders),
 			AccessNone: make(chan struct{}, maxStrangers)}}, nil
 }
@@ -157,7 +157,7 @@ func (l *Listener) Accept() (net.Conn, error) {
 			_ = conn.Close() // it went away already
 			continue
 		}
-		access := l.groups.access(peer, l.lookup)
+		access := l.groups.access(peer, &l.ids)
 		room := l.rooms[access]
 		select {
 		case room <- struct{}{}:

@@ -5,7 +5,11 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"os/user"
 	"slices"
+	"strconv"
+	"sync"
+	"time"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -33,9 +37,9 @@ type Peer struct {
 // nobody in.
 type Groups struct{ Read, Write string }
 
-// access decides what a peer may do. A group that does not exist has no members.
-// It is looked up for each connection, so that a group made later works at once.
-func (g Groups) access(p Peer, lookup func(name string) (gid int, err error)) Access {
+// access decides what a peer may do. A group that does not exist has no members;
+// one that is made later works within a second.
+func (g Groups) access(p Peer, ids *groupIDs) Access {
 	if p.UID == 0 || p.UID == os.Geteuid() {
 		return AccessWrite
 	}
@@ -43,8 +47,8 @@ func (g Groups) access(p Peer, lookup func(name string) (gid int, err error)) Ac
 		if name == "" {
 			return false
 		}
-		gid, err := lookup(name)
-		return err == nil && (p.GID == gid || slices.Contains(p.Groups, gid))
+		gid := ids.of(name)
+		return p.GID == gid || slices.Contains(p.Groups, gid)
 	}
 	switch {
 	case member(g.Write):
@@ -53,6 +57,34 @@ func (g Groups) access(p Peer, lookup func(name string) (gid int, err error)) Ac
 		return AccessRead
 	}
 	return AccessNone
+}
+
+// groupIDs finds groups' IDs, each once a second at the most: whoever may connect could have
+// /etc/group read for each connection. Safe for concurrent use.
+type groupIDs struct {
+	mu    sync.Mutex
+	asked time.Time
+	known map[string]int
+}
+
+// of is the ID of a group by its name; -1, which no peer has: there is none.
+func (g *groupIDs) of(name string) int {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if now := time.Now(); now.Sub(g.asked) >= time.Second {
+		g.asked, g.known = now, map[string]int{}
+	}
+	id, known := g.known[name]
+	if !known {
+		id = -1
+		if group, err := user.LookupGroup(name); err == nil {
+			if n, err := strconv.ParseUint(group.Gid, 10, 32); err == nil {
+				id = int(n)
+			}
+		}
+		g.known[name] = id
+	}
+	return id
 }
 
 // peerOf asks the kernel who is at the other end.
