@@ -62,21 +62,8 @@ func ListenFor(path, group string) (net.Listener, error) {
 	if err != nil {
 		return nil, err
 	}
-	return members{l}, nil
-}
-
-type members struct{ *Listener }
-
-// Accept returns the next connection of one who may look.
-func (m members) Accept() (net.Conn, error) {
-	for {
-		conn, err := m.Listener.Accept()
-		if peer, ok := conn.(*peerConn); ok && peer.access == AccessNone {
-			_ = conn.Close() // nothing was said
-			continue
-		}
-		return conn, err
-	}
+	delete(l.rooms, AccessNone) // a nil room has no place
+	return l, nil
 }
 
 // acquire takes the lock that two daemons cannot both hold. The file is never
@@ -163,7 +150,7 @@ func (l *Listener) Accept() (net.Conn, error) {
 		case room <- struct{}{}:
 			return &peerConn{UnixConn: conn, peer: peer, access: access, room: room}, nil
 		default:
-			_ = conn.Close()
+			_ = conn.Close() // nothing was said
 		}
 	}
 }
