@@ -28,13 +28,10 @@ const (
 // Listener is the bound socket; it accepts connections and knows their peers.
 type Listener struct {
 	*net.UnixListener
-	path      string
-	lock      *os.File
-	groups    Groups
-	ids       groupIDs
-	rooms     map[Access]chan struct{}
-	closeOnce sync.Once
-	closeErr  error
+	groups Groups
+	ids    groupIDs
+	rooms  map[Access]chan struct{}
+	close  func() error
 }
 
 // Listen binds the socket. It fails with ErrRunning if another daemon holds it; a
@@ -51,7 +48,9 @@ func Listen(path string, groups Groups) (*Listener, error) {
 	if err != nil {
 		return nil, errors.Join(err, lock.Close())
 	}
-	return &Listener{UnixListener: l, path: path, lock: lock, groups: groups,
+	// The lock is held until the path is gone, so the path is still ours.
+	closing := sync.OnceValue(func() error { return errors.Join(os.Remove(path), l.Close(), lock.Close()) })
+	return &Listener{UnixListener: l, groups: groups, close: closing,
 		rooms: map[Access]chan struct{}{AccessWrite: make(chan struct{}, maxWriters), AccessRead: make(chan struct{}, maxReaders),
 			AccessNone: make(chan struct{}, maxStrangers)}}, nil
 }
@@ -157,13 +156,7 @@ func (l *Listener) Accept() (net.Conn, error) {
 
 // Close stops listening, removes the socket and gives up the lock; it may be
 // called more than once.
-func (l *Listener) Close() error {
-	l.closeOnce.Do(func() {
-		// The lock is held until the path is gone, so the path is still ours.
-		l.closeErr = errors.Join(os.Remove(l.path), l.UnixListener.Close(), l.lock.Close())
-	})
-	return l.closeErr
-}
+func (l *Listener) Close() error { return l.close() }
 
 // peerConn is a connection with what is known of its peer.
 type peerConn struct {
