@@ -67,20 +67,7 @@ func (s *Server) Run(ctx context.Context, l *Listener) error {
 		ConnContext:       func(ctx context.Context, c net.Conn) context.Context { return context.WithValue(ctx, peerKey{}, c) },
 		ErrorLog:          slog.NewLogLogger(s.log.Handler(), slog.LevelDebug),
 	}
-	stopped := make(chan struct{})
-	stop := context.AfterFunc(ctx, func() {
-		defer close(stopped)
-		grace, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopTimeout)
-		defer cancel()
-		if h.Shutdown(grace) != nil {
-			_ = h.Close() // those that did not end in time
-		}
-	})
-	err := h.Serve(l)
-	if !stop() { // ctx ended: the shutdown runs
-		<-stopped
-		err = nil
-	}
+	err := Serve(ctx, h, stopTimeout, func() error { return h.Serve(l) })
 	if closeErr := l.Close(); closeErr != nil && err == nil {
 		s.log.Warn("API socket left behind", "error", closeErr)
 	}
@@ -88,6 +75,26 @@ func (s *Server) Run(ctx context.Context, l *Listener) error {
 		return fmt.Errorf("API: %w", err)
 	}
 	return nil
+}
+
+// Serve serves until ctx ends, then lets open requests end for so long. It returns nil if it
+// ended because of ctx.
+func Serve(ctx context.Context, h *http.Server, grace time.Duration, serve func() error) error {
+	stopped := make(chan struct{})
+	stop := context.AfterFunc(ctx, func() {
+		defer close(stopped)
+		bound, cancel := context.WithTimeout(context.WithoutCancel(ctx), grace)
+		defer cancel()
+		if h.Shutdown(bound) != nil {
+			_ = h.Close() // those that did not end in time
+		}
+	})
+	err := serve()
+	if !stop() { // ctx ended: the shutdown runs
+		<-stopped
+		return nil
+	}
+	return err
 }
 
 // answerFunc returns what is sent as JSON; nil, nil: it has answered.

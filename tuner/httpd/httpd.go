@@ -5,7 +5,6 @@ package httpd
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"net"
@@ -85,22 +84,12 @@ func (s *Server) Run(ctx context.Context, l net.Listener) error {
 		HTTP2:       &http.HTTP2Config{MaxConcurrentStreams: maxStreams},
 		BaseContext: func(net.Listener) context.Context { return ctx },
 		ErrorLog:    slog.NewLogLogger(s.Logger.Handler(), slog.LevelDebug)}
-	stopped := make(chan struct{})
-	stop := context.AfterFunc(ctx, func() {
-		defer close(stopped)
-		bound, cancel := context.WithTimeout(context.WithoutCancel(ctx), shutdownTimeout)
-		defer cancel()
-		if srv.Shutdown(bound) != nil {
-			_ = srv.Close() // answers that would not end are cut off
-		}
-	})
 	socket := false
-	err := web.Serve(l, srv, &web.FlagConfig{WebConfigFile: &s.WebConfig, WebSystemdSocket: &socket}, s.Logger)
-	if !stop() {
-		<-stopped
-	}
+	err := api.Serve(ctx, srv, shutdownTimeout, func() error {
+		return web.Serve(l, srv, &web.FlagConfig{WebConfigFile: &s.WebConfig, WebSystemdSocket: &socket}, s.Logger)
+	})
 	_ = l.Close() // web.Serve leaves it open where the web config is bad
-	if errors.Is(err, http.ErrServerClosed) {
+	if err == nil {
 		return nil
 	}
 	return fmt.Errorf("serving %s on %s: %w", s.Name, s.Listens, err)
