@@ -34,7 +34,7 @@ const (
 // Server is one listener and what answers on it.
 type Server struct {
 	Name      string // of its section in the config, for errors: "metrics"
-	Listens   string // host:port, or unix:PATH; "": nothing is served
+	Listens   string // host:port, or unix:PATH
 	Group     string // whose members may connect to unix:PATH, beside root
 	WebConfig string // exporter-toolkit's file with TLS and users; "": neither
 	Handler   http.Handler
@@ -51,11 +51,8 @@ func CheckWebConfig(path string) error {
 }
 
 // Listen binds, so that a busy port is an error before the daemon says that it is
-// ready. It returns nil, nil if nothing is to be served.
+// ready.
 func (s *Server) Listen(ctx context.Context) (net.Listener, error) {
-	if s.Listens == "" {
-		return nil, nil
-	}
 	if path, isUnix := strings.CutPrefix(s.Listens, "unix:"); isUnix {
 		l, err := api.ListenFor(path, s.Group)
 		if err != nil {
@@ -71,13 +68,9 @@ func (s *Server) Listen(ctx context.Context) (net.Listener, error) {
 	return l, nil
 }
 
-// Run serves on l until ctx ends, and closes it; a nil l waits for ctx. Requests'
-// contexts end with ctx. It returns nil when ctx ended it.
+// Run serves on l until ctx ends, and closes it. Requests' contexts end with ctx. It returns
+// nil when ctx ended it.
 func (s *Server) Run(ctx context.Context, l net.Listener) error {
-	if l == nil {
-		<-ctx.Done()
-		return nil
-	}
 	open := connections{since: map[net.Conn]standing{}}
 	srv := &http.Server{Handler: s.Handler, ReadHeaderTimeout: readHeaderTimeout, ReadTimeout: readTimeout, WriteTimeout: writeTimeout,
 		IdleTimeout: idleTimeout, MaxHeaderBytes: maxHeaderBytes, ConnState: open.note,

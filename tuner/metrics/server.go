@@ -18,7 +18,7 @@ const maxScrapes = 4 // at once; more are answered 503
 
 // Options are what a Server needs.
 type Options struct {
-	Listen    string // host:port, or unix:PATH; "": nothing is served
+	Listen    string // host:port, or unix:PATH
 	Group     string // whose members may connect to unix:PATH, beside root
 	WebConfig string // exporter-toolkit's file with TLS and users; "": neither
 	Version   string

@@ -162,19 +162,6 @@ func TestPortInUseNamesTheFix(t *testing.T) {
 	}
 }
 
-func TestNothingToServe(t *testing.T) {
-	s := newServer(t, Options{})
-	l, err := s.Listen(t.Context())
-	if l != nil || err != nil {
-		t.Fatalf("listens on %v, %v", l, err)
-	}
-	ctx, cancel := context.WithCancel(t.Context())
-	cancel()
-	if err := s.Run(ctx, nil); err != nil {
-		t.Error(err)
-	}
-}
-
 // webConfig writes a web config with a self-signed certificate and one user.
 func webConfig(t *testing.T) (path string, pool *x509.CertPool) {
 	t.Helper()

@@ -13,7 +13,7 @@ import (
 
 // Options are what a server needs.
 type Options struct {
-	Listen    string   // host:port, or unix:PATH; "": nothing is served
+	Listen    string   // host:port, or unix:PATH
 	Group     string   // whose members may connect to unix:PATH, beside root
 	WebConfig string   // exporter-toolkit's file with TLS and users; "": neither
 	Hosts     []string // names by which browsers may ask, beside localhost and addresses
