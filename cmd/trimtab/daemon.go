@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"net/http"
 	"os"
 	"os/signal"
 	"runtime/debug"
@@ -139,11 +138,19 @@ func runGroup(ctx context.Context, f daemonFlags, level *slog.LevelVar, p *compo
 	server := api.NewServer(p.loop, log.With("component", "api"), time.Now)
 	add(func(ctx context.Context) error { return server.Run(ctx, listener) })
 	// Without metrics and page jobs are tuned all the same (law: each part alone).
-	if err := addMetrics(add, p); err != nil {
-		log.Error("metrics are not served", "error", err)
+	if c := cfg.Metrics; c.Listen != "" {
+		server, err := metrics.NewServer(metrics.Options{Listen: c.Listen, Group: cfg.API.ReadGroup, WebConfig: c.WebConfig, Version: version(),
+			Latest: p.loop.Snapshot, Healthy: p.alive, Logger: log.With("component", "metrics")})
+		if err := addServer(add, server, err); err != nil {
+			log.Error("metrics are not served", "error", err)
+		}
 	}
-	if err := addPage(add, p, server.Looking()); err != nil {
-		log.Error("the page is not served", "error", err)
+	if c := cfg.Page; c.Listen != "" {
+		shown, err := page.New(page.Options{Listen: c.Listen, Group: cfg.API.ReadGroup, WebConfig: c.WebConfig, Hosts: c.Hosts,
+			Latest: p.loop.Snapshot, Looking: server.Looking(), Logger: log.With("component", "page")})
+		if err := addServer(add, shown, err); err != nil {
+			log.Error("the page is not served", "error", err)
+		}
 	}
 	add(func(ctx context.Context) error { return n.RunWatchdog(ctx, p.alive) })
 	add(func(ctx context.Context) error { return signals(ctx, f, level, p, n, asked) })
@@ -156,34 +163,11 @@ func runGroup(ctx context.Context, f daemonFlags, level *slog.LevelVar, p *compo
 	return err
 }
 
-func addMetrics(add func(func(context.Context) error), p *components) error {
-	c := p.cfg.Metrics
-	if c.Listen == "" {
-		return nil
-	}
-	server, err := metrics.NewServer(metrics.Options{Listen: c.Listen, Group: p.cfg.API.ReadGroup, WebConfig: c.WebConfig, Version: version(),
-		Latest: p.loop.Snapshot, Healthy: p.alive, Logger: p.log.With("component", "metrics")})
-	if err != nil {
-		return err
-	}
-	return addServer(add, &server.Server)
-}
-
-func addPage(add func(func(context.Context) error), p *components, looking http.Handler) error {
-	c := p.cfg.Page
-	if c.Listen == "" {
-		return nil
-	}
-	server, err := page.New(page.Options{Listen: c.Listen, Group: p.cfg.API.ReadGroup, WebConfig: c.WebConfig, Hosts: c.Hosts,
-		Latest: p.loop.Snapshot, Looking: looking, Logger: p.log.With("component", "page")})
-	if err != nil {
-		return err
-	}
-	return addServer(add, server)
-}
-
 // addServer binds now and serves later. What it meets then ends nothing else.
-func addServer(add func(func(context.Context) error), server *httpd.Server) error {
+func addServer(add func(func(context.Context) error), server *httpd.Server, err error) error {
+	if err != nil {
+		return err
+	}
 	if err := httpd.CheckWebConfig(server.WebConfig); err != nil {
 		return fmt.Errorf("%s.webConfig %w", server.Name, err)
 	}

@@ -16,7 +16,7 @@ import (
 
 const maxScrapes = 4 // at once; more are answered 503
 
-// Options are what a Server needs.
+// Options are what a server needs.
 type Options struct {
 	Listen    string // host:port, or unix:PATH
 	Group     string // whose members may connect to unix:PATH, beside root
@@ -26,9 +26,6 @@ type Options struct {
 	Healthy   func() error           // nil while the daemon does its work; must be safe for concurrent use
 	Logger    *slog.Logger
 }
-
-// Server serves /metrics, /healthz and a landing page. Its Handler is without TLS and users.
-type Server struct{ httpd.Server }
 
 // NewRegistry returns a registry of its own with the snapshot's metrics and those
 // of this process and its Go runtime.
@@ -46,8 +43,8 @@ func NewRegistry(latest func() *state.Snapshot) (*prometheus.Registry, error) {
 	return reg, nil
 }
 
-// NewServer builds the handler; nothing is listened on before Run.
-func NewServer(opts Options) (*Server, error) {
+// NewServer serves /metrics, /healthz and a landing page; nothing is listened on before Listen.
+func NewServer(opts Options) (*httpd.Server, error) {
 	reg, err := NewRegistry(opts.Latest)
 	if err != nil {
 		return nil, err
@@ -68,19 +65,17 @@ func NewServer(opts Options) (*Server, error) {
 		Registry:            reg,                      // counts its own errors
 		MaxRequestsInFlight: maxScrapes,
 	}))
-	return &Server{httpd.Server{Name: "metrics", Listens: opts.Listen, Group: opts.Group, WebConfig: opts.WebConfig, Handler: mux, Logger: opts.Logger}}, nil
+	return &httpd.Server{Name: "metrics", Listens: opts.Listen, Group: opts.Group, WebConfig: opts.WebConfig, Handler: mux, Logger: opts.Logger}, nil
 }
 
 // health answers 200 while healthy says so, else 503 and why.
 func health(healthy func() error) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "text/plain; charset=utf-8")
-		if healthy != nil {
-			if err := healthy(); err != nil {
-				w.WriteHeader(http.StatusServiceUnavailable)
-				_, _ = fmt.Fprintln(w, err)
-				return
-			}
+		if err := healthy(); err != nil {
+			w.WriteHeader(http.StatusServiceUnavailable)
+			_, _ = fmt.Fprintln(w, err)
+			return
 		}
 		_, _ = fmt.Fprintln(w, "ok")
 	})

@@ -31,7 +31,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-func newServer(t *testing.T, opts Options) *Server {
+func newServer(t *testing.T, opts Options) *httpd.Server {
 	t.Helper()
 	opts.Latest, opts.Logger = busy, slog.New(slog.DiscardHandler)
 	s, err := NewServer(opts)
