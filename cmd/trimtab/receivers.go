@@ -22,9 +22,7 @@ const tellLast = 5 * time.Second
 // something, and by doctor.
 func newReceivers(c config.Notify, latest func() *state.Snapshot, healthy func() error, log *slog.Logger) (*notify.Notifier, error) {
 	reg := prometheus.NewRegistry()
-	if err := reg.Register(metrics.NewCollector(latest)); err != nil {
-		return nil, err
-	}
+	reg.MustRegister(metrics.NewCollector(latest))
 	host, err := os.Hostname()
 	if err != nil {
 		return nil, err

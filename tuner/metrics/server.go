@@ -27,28 +27,10 @@ type Options struct {
 	Logger    *slog.Logger
 }
 
-// NewRegistry returns a registry of its own with the snapshot's metrics and those
-// of this process and its Go runtime.
-func NewRegistry(latest func() *state.Snapshot) (*prometheus.Registry, error) {
-	reg := prometheus.NewRegistry()
-	for _, c := range []prometheus.Collector{
-		NewCollector(latest),
-		collectors.NewGoCollector(),
-		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
-	} {
-		if err := reg.Register(c); err != nil {
-			return nil, fmt.Errorf("registering metrics: %w", err)
-		}
-	}
-	return reg, nil
-}
-
 // NewServer serves /metrics, /healthz and a landing page; nothing is listened on before Listen.
 func NewServer(opts Options) (*httpd.Server, error) {
-	reg, err := NewRegistry(opts.Latest)
-	if err != nil {
-		return nil, err
-	}
+	reg := prometheus.NewRegistry()
+	reg.MustRegister(NewCollector(opts.Latest), collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	landing, err := web.NewLandingPage(web.LandingConfig{
 		Name: "trimtab", Description: "Finds where training jobs lose step time, and gives it back.", Version: opts.Version, Profiling: "false",
 		Links: []web.LandingLinks{{Address: "metrics", Text: "Metrics"}, {Address: "healthz", Text: "Health"}},
@@ -71,10 +53,8 @@ func NewServer(opts Options) (*httpd.Server, error) {
 // health answers 200 while healthy says so, else 503 and why.
 func health(healthy func() error) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 		if err := healthy(); err != nil {
-			w.WriteHeader(http.StatusServiceUnavailable)
-			_, _ = fmt.Fprintln(w, err)
+			http.Error(w, err.Error(), http.StatusServiceUnavailable)
 			return
 		}
 		_, _ = fmt.Fprintln(w, "ok")
