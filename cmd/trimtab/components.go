@@ -32,7 +32,6 @@ import (
 	"github.com/trimtab/trimtab/tuner/notify"
 	"github.com/trimtab/trimtab/tuner/originals"
 	"github.com/trimtab/trimtab/tuner/profiles"
-	"github.com/trimtab/trimtab/tuner/recording/play"
 	"github.com/trimtab/trimtab/tuner/series"
 	"github.com/trimtab/trimtab/tuner/state"
 	"github.com/trimtab/trimtab/tuner/statefile"
@@ -220,7 +219,7 @@ func (p *components) openState() {
 		p.log.Error("history is not kept", "error", err)
 	}
 	if p.cfg.Record.Ring > 0 {
-		if p.recorder, err = openRecorder(filepath.Join(p.cfg.StateDir, "flight"), int64(p.cfg.Record.Ring), coreConfig(p.cfg), play.State{}); err != nil {
+		if p.recorder, err = openRecorder(filepath.Join(p.cfg.StateDir, "flight"), int64(p.cfg.Record.Ring), coreConfig(p.cfg)); err != nil {
 			p.log.Error("the flight recorder is off", "error", err)
 		}
 	}

@@ -38,12 +38,12 @@ type teeRecord struct {
 	v    any
 }
 
-func openRecorder(dir string, maxBytes int64, cfg control.Config, state play.State) (*recorder, error) {
+func openRecorder(dir string, maxBytes int64, cfg control.Config) (*recorder, error) {
 	text, err := json.Marshal(cfg)
 	if err != nil {
 		return nil, err
 	}
-	r := &recorder{config: text, state: state, tees: map[tee]struct{}{}}
+	r := &recorder{config: text, tees: map[tee]struct{}{}}
 	if r.Ring, err = recording.OpenRing(dir, recording.RingOptions{MaxBytes: maxBytes, Header: r.header}); err != nil {
 		return nil, err
 	}

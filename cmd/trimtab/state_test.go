@@ -16,7 +16,6 @@ import (
 	"github.com/trimtab/trimtab/runtime"
 	"github.com/trimtab/trimtab/tuner/config"
 	"github.com/trimtab/trimtab/tuner/control"
-	"github.com/trimtab/trimtab/tuner/recording/play"
 	"github.com/trimtab/trimtab/tuner/statefile"
 )
 
@@ -154,7 +153,7 @@ func TestYieldsAreSavedLater(t *testing.T) {
 
 // Recordings are few at a time, each bounded.
 func TestRecordingsAreFew(t *testing.T) {
-	r, err := openRecorder(t.TempDir(), 1<<20, control.Defaults(), play.State{})
+	r, err := openRecorder(t.TempDir(), 1<<20, control.Defaults())
 	if err != nil {
 		t.Fatal(err)
 	}
