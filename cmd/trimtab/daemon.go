@@ -139,16 +139,16 @@ func runGroup(ctx context.Context, f daemonFlags, level *slog.LevelVar, p *compo
 	add(func(ctx context.Context) error { return server.Run(ctx, listener) })
 	// Without metrics and page jobs are tuned all the same (law: each part alone).
 	if c := cfg.Metrics; c.Listen != "" {
-		server, err := metrics.NewServer(metrics.Options{Listen: c.Listen, Group: cfg.API.ReadGroup, WebConfig: c.WebConfig, Version: version(),
+		server := metrics.NewServer(metrics.Options{Listen: c.Listen, Group: cfg.API.ReadGroup, WebConfig: c.WebConfig, Version: version(),
 			Latest: p.loop.Snapshot, Healthy: p.alive, Logger: log.With("component", "metrics")})
-		if err := addServer(add, server, err); err != nil {
+		if err := addServer(add, server); err != nil {
 			log.Error("metrics are not served", "error", err)
 		}
 	}
 	if c := cfg.Page; c.Listen != "" {
-		shown, err := page.New(page.Options{Listen: c.Listen, Group: cfg.API.ReadGroup, WebConfig: c.WebConfig, Hosts: c.Hosts,
+		shown := page.New(page.Options{Listen: c.Listen, Group: cfg.API.ReadGroup, WebConfig: c.WebConfig, Hosts: c.Hosts,
 			Latest: p.loop.Snapshot, Looking: server.Looking(), Logger: log.With("component", "page")})
-		if err := addServer(add, shown, err); err != nil {
+		if err := addServer(add, shown); err != nil {
 			log.Error("the page is not served", "error", err)
 		}
 	}
@@ -164,10 +164,7 @@ func runGroup(ctx context.Context, f daemonFlags, level *slog.LevelVar, p *compo
 }
 
 // addServer binds now and serves later. What it meets then ends nothing else.
-func addServer(add func(func(context.Context) error), server *httpd.Server, err error) error {
-	if err != nil {
-		return err
-	}
+func addServer(add func(func(context.Context) error), server *httpd.Server) error {
 	if err := httpd.CheckWebConfig(server.WebConfig); err != nil {
 		return fmt.Errorf("%s.webConfig %w", server.Name, err)
 	}

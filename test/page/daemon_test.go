@@ -94,10 +94,7 @@ func serve(t *testing.T, d *daemon) string {
 func serveUntil(t *testing.T, ctx context.Context, d *daemon) (url string, ended chan struct{}) {
 	t.Helper()
 	log := slog.New(slog.DiscardHandler)
-	s, err := page.New(page.Options{Listen: "127.0.0.1:0", Latest: d.Snapshot, Looking: api.NewServer(d, log, time.Now).Looking(), Logger: log})
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := page.New(page.Options{Listen: "127.0.0.1:0", Latest: d.Snapshot, Looking: api.NewServer(d, log, time.Now).Looking(), Logger: log})
 	l, err := s.Listen(t.Context())
 	if err != nil {
 		t.Fatal(err)
@@ -289,10 +286,7 @@ func ask(b *testing.B, d *daemon, s *state.Snapshot) {
 	var spent time.Duration
 	for b.Loop() {
 		b.StopTimer()
-		p, err := page.New(page.Options{Latest: d.Snapshot, Looking: api.NewServer(d, log, time.Now).Looking(), Logger: log})
-		if err != nil {
-			b.Fatal(err)
-		}
+		p := page.New(page.Options{Latest: d.Snapshot, Looking: api.NewServer(d, log, time.Now).Looking(), Logger: log})
 		w := httptest.NewRecorder()
 		r := httptest.NewRequest(http.MethodGet, "http://localhost/v1/containers", nil)
 		r.Header.Set("Accept-Encoding", "gzip")

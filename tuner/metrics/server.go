@@ -28,7 +28,7 @@ type Options struct {
 }
 
 // NewServer serves /metrics, /healthz and a landing page; nothing is listened on before Listen.
-func NewServer(opts Options) (*httpd.Server, error) {
+func NewServer(opts Options) *httpd.Server {
 	reg := prometheus.NewRegistry()
 	reg.MustRegister(NewCollector(opts.Latest), collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	landing, err := web.NewLandingPage(web.LandingConfig{
@@ -36,7 +36,7 @@ func NewServer(opts Options) (*httpd.Server, error) {
 		Links: []web.LandingLinks{{Address: "metrics", Text: "Metrics"}, {Address: "healthz", Text: "Health"}},
 	})
 	if err != nil {
-		return nil, fmt.Errorf("landing page: %w", err)
+		panic(err) // it is made of texts alone
 	}
 	mux := http.NewServeMux()
 	mux.Handle("GET /{$}", landing)
@@ -47,7 +47,7 @@ func NewServer(opts Options) (*httpd.Server, error) {
 		Registry:            reg,                      // counts its own errors
 		MaxRequestsInFlight: maxScrapes,
 	}))
-	return &httpd.Server{Name: "metrics", Listens: opts.Listen, Group: opts.Group, WebConfig: opts.WebConfig, Handler: mux, Logger: opts.Logger}, nil
+	return &httpd.Server{Name: "metrics", Listens: opts.Listen, Group: opts.Group, WebConfig: opts.WebConfig, Handler: mux, Logger: opts.Logger}
 }
 
 // health answers 200 while healthy says so, else 503 and why.

@@ -34,11 +34,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 func newServer(t *testing.T, opts Options) *httpd.Server {
 	t.Helper()
 	opts.Latest, opts.Logger = busy, slog.New(slog.DiscardHandler)
-	s, err := NewServer(opts)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return s
+	return NewServer(opts)
 }
 
 // start runs a server until the test ends and returns its address.

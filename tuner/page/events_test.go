@@ -21,10 +21,7 @@ import (
 // serve runs the page on a port until the test ends.
 func serve(t *testing.T, d *daemon) string {
 	t.Helper()
-	s, err := New(Options{Listen: "127.0.0.1:0", Latest: d.latest, Looking: d, Logger: slog.New(slog.DiscardHandler)})
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := New(Options{Listen: "127.0.0.1:0", Latest: d.latest, Looking: d, Logger: slog.New(slog.DiscardHandler)})
 	l, err := s.Listen(t.Context())
 	if err != nil {
 		t.Fatal(err)

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
-	"mime"
 	"net/http"
 	"path"
 	"strconv"
@@ -24,44 +23,34 @@ import (
 var assets embed.FS
 
 // file is one embedded file, compressed once.
-type file struct{ contentType, tag, plain, zipped string }
+type file struct {
+	contentType, tag string
+	plain, zipped    []byte
+}
 
 // files answers with embedded files; "/" is index.html.
 type files map[string]file
 
-func newFiles() (files, error) {
-	out := files{}
-	err := fs.WalkDir(assets, "assets", func(name string, d fs.DirEntry, err error) error {
-		if err != nil || d.IsDir() {
-			return err
-		}
-		content, err := assets.ReadFile(name)
-		if err != nil {
-			return err
-		}
+func newFiles() files {
+	out := files{"/terms.js": newFile(".js", terms())}
+	names, _ := fs.Glob(assets, "assets/*") // fails for a bad pattern alone
+	for _, name := range names {
+		content, _ := assets.ReadFile(name) // it is there
 		at := strings.TrimPrefix(name, "assets")
 		if at == "/index.html" {
 			at = "/"
 		}
-		return out.add(at, contentType(name), content)
-	})
-	if err == nil {
-		err = out.add("/terms.js", contentType("terms.js"), terms())
+		out[at] = newFile(path.Ext(name), content)
 	}
-	if err != nil {
-		return nil, fmt.Errorf("page: %w", err)
-	}
-	return out, nil
+	return out
 }
 
-func (f files) add(at, contentType string, content []byte) error {
-	zipped, err := zip(gzip.BestCompression, func(to io.Writer) { _, _ = to.Write(content) })
-	if err != nil {
-		return err
+func newFile(kind string, content []byte) file {
+	types := map[string]string{ // the host's tables differ
+		".js": "text/javascript; charset=utf-8", ".html": "text/html; charset=utf-8", ".css": "text/css; charset=utf-8", ".svg": "image/svg+xml",
 	}
 	sum := sha256.Sum256(content)
-	f[at] = file{contentType, fmt.Sprintf("%q", fmt.Sprintf("%x", sum[:12])), string(content), string(zipped)}
-	return nil
+	return file{types[kind], fmt.Sprintf("%q", fmt.Sprintf("%x", sum[:12])), content, zip(gzip.BestCompression, func(to io.Writer) { _, _ = to.Write(content) })}
 }
 
 // terms is the module that says what a report's columns mean, in the words of `trimtab report`.
@@ -71,21 +60,6 @@ func terms() []byte {
 	return fmt.Appendf(nil, "export const terms = %s;\nexport const lent = %s;\n", columns, lent)
 }
 
-// contentType does not ask the host's tables, which differ.
-func contentType(name string) string {
-	switch path.Ext(name) {
-	case ".js":
-		return "text/javascript; charset=utf-8"
-	case ".html":
-		return "text/html; charset=utf-8"
-	case ".css":
-		return "text/css; charset=utf-8"
-	case ".svg":
-		return "image/svg+xml"
-	}
-	return mime.TypeByExtension(path.Ext(name))
-}
-
 func (f files) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	one, ok := f[r.URL.Path]
 	if !ok {
@@ -93,33 +67,27 @@ func (f files) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	w.Header().Set("Content-Type", one.contentType)
-	sendZipped(w, r, http.StatusOK, one.tag, []byte(one.zipped), func() ([]byte, error) { return []byte(one.plain), nil })
+	sendZipped(w, r, http.StatusOK, one.tag, one.zipped, func() ([]byte, error) { return one.plain, nil })
 }
 
 // answerLevel has a list of 1,000 containers in a third of the time that the default level takes,
 // an eighth larger.
 const answerLevel = 2
 
-// zip compresses what write writes. Errors of writing come with Close.
-func zip(level int, write func(io.Writer)) ([]byte, error) {
+// zip compresses what write writes.
+func zip(level int, write func(io.Writer)) []byte {
 	var out bytes.Buffer
-	z, err := gzip.NewWriterLevel(&out, level)
-	if err != nil {
-		return nil, err
-	}
+	z, _ := gzip.NewWriterLevel(&out, level) // there are these levels
 	write(z)
-	if err := z.Close(); err != nil {
-		return nil, err
-	}
-	return out.Bytes(), nil
+	_ = z.Close() // memory takes all
+	return out.Bytes()
 }
 
-func unzip(zipped []byte) ([]byte, error) {
-	z, err := gzip.NewReader(bytes.NewReader(zipped))
-	if err != nil {
-		return nil, err
-	}
-	return io.ReadAll(z)
+// unzip is what zip compressed.
+func unzip(zipped []byte) []byte {
+	z, _ := gzip.NewReader(bytes.NewReader(zipped))
+	plain, _ := io.ReadAll(z)
+	return plain
 }
 
 // sendZipped answers from compressed bytes: as they are, with what plain gives for who takes

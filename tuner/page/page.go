@@ -23,15 +23,11 @@ type Options struct {
 }
 
 // New returns a server; nothing is listened on before Listen.
-func New(o Options) (*httpd.Server, error) {
-	files, err := newFiles()
-	if err != nil {
-		return nil, err
-	}
+func New(o Options) *httpd.Server {
 	mux := http.NewServeMux()
-	mux.Handle("GET /", files)
+	mux.Handle("GET /", newFiles())
 	answers := newShared(o.Looking, o.Latest)
 	mux.Handle("GET /v1/", answers)
 	mux.Handle("GET /events", newEvents(o.Looking, o.Latest, answers.snapshot))
-	return &httpd.Server{Name: "page", Listens: o.Listen, Group: o.Group, WebConfig: o.WebConfig, Handler: guard{names(o), mux}, Logger: o.Logger}, nil
+	return &httpd.Server{Name: "page", Listens: o.Listen, Group: o.Group, WebConfig: o.WebConfig, Handler: guard{names(o), mux}, Logger: o.Logger}
 }

@@ -49,11 +49,7 @@ func (d *daemon) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 func handler(t *testing.T, d *daemon) http.Handler {
 	t.Helper()
-	s, err := New(Options{Listen: "node7:9478", Hosts: []string{"Node7.Example.com."}, Latest: d.latest, Looking: d, Logger: slog.New(slog.DiscardHandler)})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return s.Handler
+	return New(Options{Listen: "node7:9478", Hosts: []string{"Node7.Example.com."}, Latest: d.latest, Looking: d, Logger: slog.New(slog.DiscardHandler)}).Handler
 }
 
 func ask(h http.Handler, method, target string, headers ...string) *httptest.ResponseRecorder {
@@ -113,11 +109,7 @@ func TestHeadOfEvents(t *testing.T) {
 
 // TestWeight: all files of the page, as they are sent.
 func TestWeight(t *testing.T) {
-	all, err := newFiles()
-	if err != nil {
-		t.Fatal(err)
-	}
-	sum := 0
+	all, sum := newFiles(), 0
 	for _, f := range all {
 		sum += len(f.zipped)
 	}

@@ -3,7 +3,6 @@ package page
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -73,11 +72,9 @@ func (s *shared) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	w.Header().Set("Content-Type", a.mimeType)
-	sendZipped(w, r, a.status, a.tag, a.zipped, func() ([]byte, error) {
-		var plain []byte
-		var bad error
-		err := s.snapshot.do(r.Context(), func() { plain, bad = unzip(a.zipped) })
-		return plain, errors.Join(err, bad)
+	sendZipped(w, r, a.status, a.tag, a.zipped, func() (plain []byte, err error) {
+		err = s.snapshot.do(r.Context(), func() { plain = unzip(a.zipped) })
+		return plain, err
 	})
 }
 
@@ -226,15 +223,13 @@ func (s *shared) makeIt(r *http.Request, l *rateLimiter, a *answer) error {
 			s.settle(w)
 		}
 	}()
-	var bad error
-	err := l.do(r.Context(), func() {
+	return l.do(r.Context(), func() {
 		for _, w := range all {
-			if bad = errors.Join(bad, s.answer(w)); w.status != http.StatusOK {
+			if s.answer(w); w.status != http.StatusOK {
 				return // nor would the others be
 			}
 		}
 	})
-	return errors.Join(err, bad)
 }
 
 // sortedOtherwise are the other reports of a time that have to be made.
@@ -251,15 +246,12 @@ func (s *shared) sortedOtherwise(r *http.Request, l *rateLimiter) (out []wanted)
 }
 
 // answer makes one.
-func (s *shared) answer(w wanted) error {
+func (s *shared) answer(w wanted) {
 	rec, began := &recorder{header: http.Header{}, status: http.StatusOK}, s.now()
-	zipped, err := zip(answerLevel, func(to io.Writer) {
+	zipped := zip(answerLevel, func(to io.Writer) {
 		rec.to = to
 		s.looking.ServeHTTP(rec, w.r.Clone(context.WithoutCancel(w.r.Context())))
 	})
-	if err != nil {
-		return err
-	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.serial++
@@ -268,7 +260,6 @@ func (s *shared) answer(w wanted) error {
 	if s.answers[w.r.URL.RequestURI()] == w.answer {
 		s.kept += len(zipped)
 	}
-	return nil
 }
 
 // settle lets go who waits. What was not made, whatever the reason, whoever waits makes.
