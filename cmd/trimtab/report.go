@@ -89,25 +89,14 @@ func fleetReport(ctx context.Context, stderr io.Writer, at string, by account.By
 // showReport prints a report in the format that was asked for, or writes the page.
 func showReport(cmd *cobra.Command, r state.Report) error {
 	if file, _ := cmd.Flags().GetString("html"); file != "" {
-		page, err := render.ReportHTML(r, localClock())
-		if err != nil {
-			return err
-		}
-		write := func(w io.Writer) error {
-			_, err := io.WriteString(w, page)
-			return err
-		}
+		write := func(w io.Writer) error { return render.ReportHTML(w, r, localClock()) }
 		if file == "-" {
 			return write(cmd.OutOrStdout())
 		}
 		return writeWhole(file, 0o666, write)
 	}
 	if format, _ := cmd.Flags().GetString("output"); format == outputCSV {
-		text, err := render.ReportCSV(r)
-		if err == nil {
-			_, err = io.WriteString(cmd.OutOrStdout(), text)
-		}
-		return err
+		return render.ReportCSV(cmd.OutOrStdout(), r)
 	}
 	return show(cmd, r, func() string { return render.Report(r, localClock()) })
 }

@@ -3,6 +3,7 @@ package render
 import (
 	"encoding/csv"
 	"fmt"
+	"io"
 	"slices"
 	"strconv"
 	"strings"
@@ -137,9 +138,7 @@ func groupName(by, group string) string {
 
 // ReportCSV has a line for each group and resource, in hours, and no total: sheets add up
 // themselves.
-func ReportCSV(r state.Report) (string, error) {
-	var out strings.Builder
-	w := csv.NewWriter(&out)
+func ReportCSV(w io.Writer, r state.Report) error {
 	header := []string{"from", "to", "observed_hours", "unobserved_hours", "by", "group", "resource"}
 	for _, t := range account.Columns() {
 		header = append(header, t.Key+"_hours")
@@ -160,10 +159,7 @@ func ReportCSV(r state.Report) (string, error) {
 			lines = append(lines, append(line, decimal(lent)))
 		}
 	}
-	if err := w.WriteAll(lines); err != nil {
-		return "", err
-	}
-	return out.String(), nil
+	return csv.NewWriter(w).WriteAll(lines)
 }
 
 func decimal(seconds float64) string { return strconv.FormatFloat(seconds/3600, 'f', 4, 64) }

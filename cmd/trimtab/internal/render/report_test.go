@@ -2,6 +2,7 @@ package render
 
 import (
 	"encoding/csv"
+	"errors"
 	"strings"
 	"testing"
 	"unicode"
@@ -29,16 +30,12 @@ func TestReport(t *testing.T) {
 	r.Total.GPU, r.Groups, r.Hosts, r.UnobservedSeconds, r.Gaps = state.ReportUse{}, r.Groups[1:], 12, 0, nil
 	golden(t, "report-cpus.txt", Report(r, testClock()))
 	golden(t, "report-none.txt", Report(state.Report{FromUnixNs: at(12, 0), ToUnixNs: at(13, 0), By: "cause", UnobservedSeconds: 3600}, testClock()))
-	text, err := ReportCSV(reported())
-	if err != nil {
+	var sheet, page strings.Builder
+	if err := errors.Join(ReportCSV(&sheet, reported()), ReportHTML(&page, reported(), testClock())); err != nil {
 		t.Fatal(err)
 	}
-	golden(t, "report.csv", text)
-	page, err := ReportHTML(reported(), testClock())
-	if err != nil {
-		t.Fatal(err)
-	}
-	golden(t, "report.html", page)
+	golden(t, "report.csv", sheet.String())
+	golden(t, "report.html", page.String())
 }
 
 // hostileNames are what a container, an image or a label may be called.
@@ -63,11 +60,11 @@ func TestReportOfHostileNames(t *testing.T) {
 			t.Errorf("line %q", line)
 		}
 	}
-	text, err := ReportCSV(r)
-	if err != nil {
+	var text strings.Builder
+	if err := ReportCSV(&text, r); err != nil {
 		t.Fatal(err)
 	}
-	lines, err := csv.NewReader(strings.NewReader(text)).ReadAll()
+	lines, err := csv.NewReader(strings.NewReader(text.String())).ReadAll()
 	if err != nil || len(lines) != 1+2*len(hostileNames()) {
 		t.Fatalf("%d lines, %v", len(lines), err)
 	}
@@ -84,12 +81,12 @@ func TestReportOfHostileNames(t *testing.T) {
 // is loaded from elsewhere.
 func TestReportPageIsSelfContained(t *testing.T) {
 	elements := func(r state.Report) (names map[string]int) {
-		page, err := ReportHTML(r, testClock())
-		if err != nil {
+		var page strings.Builder
+		if err := ReportHTML(&page, r, testClock()); err != nil {
 			t.Fatal(err)
 		}
 		names = map[string]int{}
-		tokens := html.NewTokenizer(strings.NewReader(page))
+		tokens := html.NewTokenizer(strings.NewReader(page.String()))
 		for tokens.Next() != html.ErrorToken {
 			token := tokens.Token()
 			if token.Type != html.StartTagToken && token.Type != html.SelfClosingTagToken {
@@ -102,7 +99,7 @@ func TestReportPageIsSelfContained(t *testing.T) {
 				}
 			}
 		}
-		if strings.Contains(strings.ToLower(page), "@import") || strings.Contains(page, "\u202e") {
+		if strings.Contains(strings.ToLower(page.String()), "@import") || strings.Contains(page.String(), "\u202e") {
 			t.Error("the page loads something, or turns the direction of writing")
 		}
 		return names

@@ -4,7 +4,7 @@ import (
 	_ "embed"
 	"fmt"
 	"html/template"
-	"strings"
+	"io"
 
 	"github.com/trimtab/trimtab/tuner/account"
 	"github.com/trimtab/trimtab/tuner/state"
@@ -41,20 +41,12 @@ type page struct {
 }
 
 // ReportHTML is the report as one page that can be mailed.
-func ReportHTML(r state.Report, clock Clock) (string, error) {
+func ReportHTML(w io.Writer, r state.Report, clock Clock) error {
 	p := page{By: Clean(r.By), Sentence: reportSentence(r, clock), Gap: longestGap(r, clock), Terms: append(account.Columns(), account.LentColumn())}
 	for _, x := range reportResources() {
 		p.Tables = append(p.Tables, reportTable(r, x))
 	}
-	t, err := template.New("report").Parse(reportPage)
-	if err != nil {
-		return "", err
-	}
-	var out strings.Builder
-	if err := t.Execute(&out, p); err != nil {
-		return "", fmt.Errorf("report: %w", err)
-	}
-	return out.String(), nil
+	return template.Must(template.New("report").Parse(reportPage)).Execute(w, p)
 }
 
 func reportTable(r state.Report, x reportResource) pageTable {
