@@ -29,8 +29,6 @@ type identifier struct {
 	host string
 	// passing: the key ends with the daemon
 	passing bool
-	proc    string // "/proc"
-	sys     string // "/sys"
 }
 
 // openIdentifier reads the key, and makes the host's own where there is none. Without a key that lasts
@@ -42,7 +40,7 @@ func openIdentifier(cfg config.Config, log *slog.Logger) identifier {
 		key = newKey()
 	}
 	name, _ := os.Hostname() // a host without a name is one like all such hosts
-	return identifier{key: key, host: identity.Word(key, "host", name), passing: err != nil, proc: "/proc", sys: "/sys"}
+	return identifier{key: key, host: identity.Word(key, "host", name), passing: err != nil}
 }
 
 // identityKey is the fleet's key, where the config names one, else the host's.
@@ -93,10 +91,10 @@ func (i identifier) Of(c runtime.Container) *profiles.Start {
 		return nil
 	}
 	s := identity.Start{ImageDigest: c.Start.ImageDigest, Image: c.Image, Entrypoint: c.Start.Entrypoint, Command: c.Start.Command, Env: c.Start.Env, Mounts: c.Start.Mounts}
-	out := &profiles.Start{Identity: identity.Of(s, i.key), Host: i.host, Kernel: firstLine(i.proc + "/sys/kernel/osrelease"), Passing: i.passing,
+	out := &profiles.Start{Identity: identity.Of(s, i.key), Host: i.host, Kernel: firstLine("/proc/sys/kernel/osrelease"), Passing: i.passing,
 		Run: profiles.RunOf(identity.Word(i.key, "run", c.Key())), Fresh: fresh(c.ID)}
 	if len(c.GPUs) > 0 {
-		out.Driver = firstLine(i.sys + "/module/nvidia/version")
+		out.Driver = firstLine("/sys/module/nvidia/version")
 	}
 	if !out.Identity.Known() {
 		return nil
