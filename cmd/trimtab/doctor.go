@@ -120,7 +120,7 @@ func examine(ctx context.Context, file, dropDir string, trying func(string)) []f
 	trying("measuring what the runtimes make of CPU weights")
 	findings = append(findings, examineShares(ctx)...)
 	trying("asking NVML for the GPUs")
-	findings = append(findings, examineGPU(ctx, lookNVML)...)
+	findings = append(findings, examineGPU(lookNVML(ctx))...)
 	trying("asking those that are told of decisions")
 	findings = append(findings, examineReceivers(ctx, cfg)...)
 	trying("looking at what is supported, and at the state on disk")

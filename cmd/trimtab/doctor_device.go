@@ -27,7 +27,7 @@ import (
 // gpuSummary is what the doctor wants to know of a host's GPUs.
 type gpuSummary struct {
 	nvml.Summary
-	host []int32 // processes that compute on a device and are in no container's cgroup
+	host bool // processes that are in no container's cgroup compute on a device
 }
 
 // lookTimeout bounds the look: two readings of a second, and a driver that first
@@ -42,28 +42,26 @@ func lookNVML(ctx context.Context) (gpuSummary, error) {
 	if err != nil {
 		return gpuSummary{}, fmt.Errorf("NVML: %w", err)
 	}
-	return gpuSummary{s, hostProcesses("/proc", s.Devices)}, nil
+	return gpuSummary{s, hostComputes("/proc", s.Devices)}, nil
 }
 
-// hostProcesses are those on the devices whose cgroup no engine that is known here would
-// make. The doctor asks no engine: it must tell as much where none answers.
-func hostProcesses(proc string, devices []probes.Device) []int32 {
+// hostComputes reports whether there is one on the devices whose cgroup no engine that is known here
+// would make. The doctor asks no engine: it must tell as much where none answers.
+func hostComputes(proc string, devices []probes.Device) bool {
 	engines := regexp.MustCompile(`[0-9a-f]{64}|docker|containerd|kubepods|libpod|crio|nerdctl`)
-	var out []int32
 	for _, d := range devices {
 		for _, p := range d.Processes {
 			groups, err := os.ReadFile(filepath.Join(proc, strconv.Itoa(int(p.PID)), "cgroup"))
-			if err == nil && !p.Graphics && !engines.Match(groups) && !slices.Contains(out, p.PID) { // one that ended is nobody's
-				out = append(out, p.PID)
+			if err == nil && !p.Graphics && !engines.Match(groups) { // one that ended is nobody's
+				return true
 			}
 		}
 	}
-	return out
+	return false
 }
 
 // examineGPU tells what is there, and the rows of the support table that fit.
-func examineGPU(ctx context.Context, look func(context.Context) (gpuSummary, error)) []finding {
-	s, err := look(ctx)
+func examineGPU(s gpuSummary, err error) []finding {
 	switch {
 	case err != nil:
 		return []finding{grade("GPU", err, levelDegraded, "", "nvidia-smi should work; a reset of the GPU or a restart of the host fixes a driver that hangs"), supportFinding(rowSilent)}
@@ -134,7 +132,7 @@ func gpuRowsOf(s gpuSummary) []string {
 	if isVirtual(s) {
 		out = append(out, rowVirtual)
 	}
-	if len(s.host) > 0 {
+	if s.host {
 		out = append(out, rowHost)
 	}
 	for _, d := range s.Devices {

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -89,9 +88,9 @@ func TestExamineGPU(t *testing.T) {
 				"ok one container on a GPU", "ok MIG", "ok several processes"}},
 		"virtual": {gpuSummary{Summary: nvml.Summary{Devices: []probes.Device{{UUID: "GPU-0", Virtual: true, Sharing: "mps"}}, Silent: []string{"nvmlDeviceGetSamples"}}}, nil,
 			[]string{"ok virtual, no real device: GPUs: 1; shared now: mps", "degraded nvmlDeviceGetSamples did not answer", "ok MPS", "ok trimtab's virtual GPU"}},
-		"the host computes too": {gpuSummary{Summary: nvml.Summary{Devices: []probes.Device{{UUID: "GPU-0"}}}, host: []int32{7}}, nil, []string{"ok GPUs: 1", "ok one container on a GPU", "ok processes of the host"}},
+		"the host computes too": {gpuSummary{Summary: nvml.Summary{Devices: []probes.Device{{UUID: "GPU-0"}}}, host: true}, nil, []string{"ok GPUs: 1", "ok one container on a GPU", "ok processes of the host"}},
 	} {
-		got := examineGPU(context.Background(), func(context.Context) (gpuSummary, error) { return c.summary, c.err })
+		got := examineGPU(c.summary, c.err)
 		if len(got) != len(c.want) {
 			t.Errorf("%s: %d findings, want %d: %v", name, len(got), len(c.want), got)
 			continue
@@ -126,8 +125,11 @@ func TestHostProcesses(t *testing.T) {
 		}
 		return d
 	}
-	if got := hostProcesses(proc, []probes.Device{on(1, 2, 3), on(1, 4, 5, 6)}); !slices.Equal(got, []int32{1}) {
-		t.Errorf("%v, want the one of a session: not those of engines, not one that draws, not one that is gone", got)
+	if !hostComputes(proc, []probes.Device{on(2, 3), on(2, 1)}) {
+		t.Error("one of a session is taken for a container's")
+	}
+	if hostComputes(proc, []probes.Device{on(2, 3), on(4, 5, 6)}) {
+		t.Error("one of an engine, one that draws, or one that is gone is taken for the host's")
 	}
 }
 
