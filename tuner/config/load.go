@@ -48,7 +48,7 @@ func (p Problem) Error() string {
 func Load(file, dropDir string) (Config, []Warning, error) {
 	files, warnings, err := listFiles(file, dropDir)
 	if err != nil {
-		return Config{}, warnings, err
+		return Config{}, warnings, errors.Join(err)
 	}
 	cfg := Default()
 	d := &decoder{at: map[string]string{}}
@@ -116,24 +116,14 @@ func NeedsRestart(old, now Config) []string {
 	return out
 }
 
-// Problems takes apart the error of Load; another error becomes one
-// Problem, so that none is lost.
-func Problems(err error) []Problem {
-	if err == nil {
-		return nil
-	}
+// Problems takes apart the error of Load.
+func Problems(err error) (out []Problem) {
 	if joined, ok := err.(interface{ Unwrap() []error }); ok {
-		var out []Problem
 		for _, e := range joined.Unwrap() {
-			out = append(out, Problems(e)...)
+			out = append(out, e.(Problem))
 		}
-		return out
 	}
-	var p Problem
-	if errors.As(err, &p) {
-		return []Problem{p}
-	}
-	return []Problem{{Text: err.Error()}}
+	return out
 }
 
 // listFiles returns what is to be read, in order.
