@@ -31,7 +31,6 @@ type fake struct {
 	snapshot *state.Snapshot
 	asked    []any
 	err      error
-	peer     api.Peer
 	known    []state.Fingerprint
 	// late: of how many times that it is asked the same snapshot is shown; then, and without it, each time another.
 	late int
@@ -60,47 +59,46 @@ func (f *fake) Report(_ context.Context, q api.ReportQuery) (state.Report, error
 	return state.Report{By: string(q.By), Groups: []state.ReportGroup{{Name: "vision", LentCPUSeconds: 5}}}, f.err
 }
 
-func (f *fake) act(ctx context.Context, what any) ([]state.ActionResult, error) {
+func (f *fake) act(what any) ([]state.ActionResult, error) {
 	f.asked = append(f.asked, what)
-	f.peer, _ = api.PeerFrom(ctx)
 	return []state.ActionResult{{Name: "train", OK: true, Text: "done"}}, f.err
 }
 
-func (f *fake) Enable(ctx context.Context, r state.EnableRequest) ([]state.ActionResult, error) {
-	return f.act(ctx, r)
+func (f *fake) Enable(_ context.Context, r state.EnableRequest) ([]state.ActionResult, error) {
+	return f.act(r)
 }
 
-func (f *fake) Disable(ctx context.Context, r state.EnableRequest) ([]state.ActionResult, error) {
-	return f.act(ctx, r)
+func (f *fake) Disable(_ context.Context, r state.EnableRequest) ([]state.ActionResult, error) {
+	return f.act(r)
 }
 
-func (f *fake) Restore(ctx context.Context, name string) ([]state.ActionResult, error) {
-	return f.act(ctx, "restore "+name)
+func (f *fake) Restore(_ context.Context, name string) ([]state.ActionResult, error) {
+	return f.act("restore " + name)
 }
 
-func (f *fake) Resume(ctx context.Context, name string) ([]state.ActionResult, error) {
-	return f.act(ctx, "resume "+name)
+func (f *fake) Resume(_ context.Context, name string) ([]state.ActionResult, error) {
+	return f.act("resume " + name)
 }
 
-func (f *fake) Pause(ctx context.Context) error {
-	_, err := f.act(ctx, "pause")
+func (f *fake) Pause(_ context.Context) error {
+	_, err := f.act("pause")
 	return err
 }
 
 func (f *fake) Fingerprints(context.Context) ([]state.Fingerprint, error) { return f.known, nil }
 
-func (f *fake) Forget(ctx context.Context, r state.ForgetRequest) ([]state.ActionResult, error) {
-	return f.act(ctx, r)
+func (f *fake) Forget(_ context.Context, r state.ForgetRequest) ([]state.ActionResult, error) {
+	return f.act(r)
 }
 
 func (f *fake) GPUs(context.Context) ([]state.GPUVisibility, error) { return nil, nil }
 
-func (f *fake) HideGPU(ctx context.Context, r state.GPURequest) ([]state.ActionResult, error) {
-	return f.act(ctx, r)
+func (f *fake) HideGPU(_ context.Context, r state.GPURequest) ([]state.ActionResult, error) {
+	return f.act(r)
 }
 
-func (f *fake) ShowGPU(ctx context.Context, r state.GPURequest) ([]state.ActionResult, error) {
-	return f.act(ctx, r)
+func (f *fake) ShowGPU(_ context.Context, r state.GPURequest) ([]state.ActionResult, error) {
+	return f.act(r)
 }
 
 func (f *fake) Record(_ context.Context, w io.Writer, d time.Duration) error {
@@ -286,9 +284,6 @@ func TestActing(t *testing.T) {
 	}
 	if diff := cmp.Diff([]any{req, req, "restore a", "resume ", "pause"}, b.asked); diff != "" {
 		t.Error(diff)
-	}
-	if b.peer.UID != os.Getuid() || b.peer.PID != os.Getpid() {
-		t.Errorf("peer %+v", b.peer)
 	}
 }
 

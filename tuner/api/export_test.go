@@ -14,15 +14,6 @@ func Routes() []string {
 	return out
 }
 
-// PeerFrom returns who asked, from the context that a Backend is called with.
-func PeerFrom(ctx context.Context) (Peer, bool) {
-	c, ok := ctx.Value(peerKey{}).(*peerConn)
-	if !ok {
-		return Peer{}, false
-	}
-	return c.peer, true
-}
-
 // HandlerFor is the API as a peer with such access meets it.
 func (s *Server) HandlerFor(a Access) http.Handler {
 	h := s.Handler()

@@ -147,7 +147,7 @@ func (l *Listener) Accept() (net.Conn, error) {
 		room := l.rooms[access]
 		select {
 		case room <- struct{}{}:
-			return &peerConn{UnixConn: conn, peer: peer, access: access, room: room}, nil
+			return &peerConn{UnixConn: conn, access: access, room: room}, nil
 		default:
 			_ = conn.Close() // nothing was said
 		}
@@ -158,10 +158,9 @@ func (l *Listener) Accept() (net.Conn, error) {
 // called more than once.
 func (l *Listener) Close() error { return l.close() }
 
-// peerConn is a connection with what is known of its peer.
+// peerConn is a connection with what its peer may do.
 type peerConn struct {
 	*net.UnixConn
-	peer   Peer
 	access Access
 	room   chan struct{}
 	once   sync.Once

@@ -27,7 +27,6 @@ const (
 
 // Peer is the process at the other end, as the kernel knew it when it connected.
 type Peer struct {
-	PID    int
 	UID    int
 	GID    int
 	Groups []int // supplementary
@@ -101,7 +100,7 @@ func peerOf(conn *net.UnixConn) (Peer, error) {
 			inner = err
 			return
 		}
-		peer = Peer{PID: int(cred.Pid), UID: int(cred.Uid), GID: int(cred.Gid)}
+		peer = Peer{UID: int(cred.Uid), GID: int(cred.Gid)}
 		peer.Groups, inner = peerGroups(fd)
 	})
 	if err := errors.Join(err, inner); err != nil {
