@@ -7,7 +7,9 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/trimtab/trimtab/tuner/account"
 	"github.com/trimtab/trimtab/tuner/config"
+	"github.com/trimtab/trimtab/tuner/series"
 	"github.com/trimtab/trimtab/tuner/state"
 )
 
@@ -152,4 +154,43 @@ func resume(b Backend, ctx context.Context, req NameRequest) ([]state.ActionResu
 
 func pause(b Backend, ctx context.Context, _ struct{}) ([]state.ActionResult, error) {
 	return nil, b.Pause(ctx)
+}
+
+// series answers GET /v1/series.
+func (s *Server) series(snap *state.Snapshot, r *http.Request) (any, error) {
+	name := r.URL.Query().Get("name")
+	if name == "" {
+		return nil, BadRequest("name= is missing", "it takes a container's name, ID or key")
+	}
+	c, err := Find(snap, name)
+	if err != nil {
+		return nil, err
+	}
+	return series.Series{Key: c.Key, Name: c.Name, EveryNs: series.EveryNs, Parts: series.PartNames(), Points: s.backend.Series(c.Key)}, nil
+}
+
+// ReportSince is how far a report goes back where nothing is asked.
+const ReportSince = 7 * 24 * time.Hour
+
+// ReportQuery selects what a report is of.
+type ReportQuery struct {
+	SinceUnixNs int64
+	By          account.By
+}
+
+func (s *Server) report(_ http.ResponseWriter, r *http.Request) (any, error) {
+	form, since := r.URL.Query(), s.now().Add(-ReportSince)
+	by, err := account.ParseBy(form.Get("by"))
+	if err != nil {
+		return nil, BadRequest(fmt.Sprintf("by=%q: %s", form.Get("by"), err), "")
+	}
+	if text := form.Get("since"); text != "" {
+		if since, err = ParseSince(text, s.now()); err != nil {
+			return nil, BadRequest(fmt.Sprintf("since=%q: %s", text, err), "")
+		}
+	}
+	if since.After(s.now()) {
+		return nil, BadRequest(fmt.Sprintf("since=%q is in the future", form.Get("since")), "")
+	}
+	return s.backend.Report(r.Context(), ReportQuery{SinceUnixNs: since.UnixNano(), By: by})
 }
