@@ -9,6 +9,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/trimtab/trimtab/tuner/config"
+	"github.com/trimtab/trimtab/tuner/enrolment"
 )
 
 // key is a key of the config, at the place where the example has it.
@@ -78,7 +79,7 @@ func ruleKeys(rules *yaml.Node) []key {
 	for _, rule := range rules.Content {
 		gather(texts, "match[]", rule)
 	}
-	return typeKeys(texts, "match[]", reflect.TypeFor[config.Rule]())
+	return typeKeys(texts, "match[]", reflect.TypeFor[enrolment.Rule]())
 }
 
 // gather takes comments by key. A block's own goes for the keys in it.
@@ -141,7 +142,7 @@ func (k key) typed() string {
 	switch t := k.kind; t {
 	case reflect.TypeFor[config.Duration]():
 		return "time"
-	case reflect.TypeFor[config.Bytes]():
+	case reflect.TypeFor[enrolment.Bytes]():
 		return "memory"
 	case reflect.TypeFor[config.CPUAmount]():
 		return "CPUs, or a share"

@@ -6,8 +6,6 @@ import (
 	"strings"
 	"time"
 
-	"go.yaml.in/yaml/v3"
-
 	"github.com/trimtab/trimtab/tuner/enrolment"
 )
 
@@ -17,9 +15,9 @@ type Duration time.Duration
 // D returns it as a time.Duration.
 func (d Duration) D() time.Duration { return time.Duration(d) }
 
-// UnmarshalYAML reads it from a scalar.
-func (d *Duration) UnmarshalYAML(n *yaml.Node) error {
-	v, err := ParseDuration(n.Value)
+// UnmarshalText reads it.
+func (d *Duration) UnmarshalText(text []byte) error {
+	v, err := ParseDuration(string(text))
 	if err != nil {
 		return err
 	}
@@ -44,23 +42,6 @@ func ParseDuration(s string) (time.Duration, error) {
 	return v, nil
 }
 
-// Bytes is an amount of memory: 512MiB, 8GiB, or a number of bytes; 0 is allowed.
-type Bytes int64
-
-// UnmarshalYAML reads it from a scalar.
-func (b *Bytes) UnmarshalYAML(n *yaml.Node) error {
-	if n.Value == "0" {
-		*b = 0
-		return nil
-	}
-	v, err := enrolment.ParseBytes(n.Value)
-	if err != nil {
-		return fmt.Errorf("%q is not an amount of memory; %w", n.Value, err)
-	}
-	*b = Bytes(v)
-	return nil
-}
-
 // CPUAmount is a number of CPUs (0.5), or a share of the node's ("10%").
 type CPUAmount struct {
 	CPUs  float64
@@ -70,9 +51,9 @@ type CPUAmount struct {
 // Of returns the amount in CPUs on a node that has so many.
 func (a CPUAmount) Of(cpus float64) float64 { return a.CPUs + a.Share*cpus }
 
-// UnmarshalYAML reads it from a scalar.
-func (a *CPUAmount) UnmarshalYAML(n *yaml.Node) (err error) {
-	a.CPUs, a.Share, err = parseAmount(n.Value, enrolment.ParseCPUs, "CPUs; allowed are numbers such as 0.5")
+// UnmarshalText reads it.
+func (a *CPUAmount) UnmarshalText(text []byte) (err error) {
+	a.CPUs, a.Share, err = parseAmount(string(text), enrolment.ParseCPUs, "CPUs; allowed are numbers such as 0.5")
 	return err
 }
 
@@ -85,9 +66,9 @@ type MemoryAmount struct {
 // Of returns the amount in bytes on a node that has so many.
 func (a MemoryAmount) Of(bytes float64) float64 { return a.Bytes + a.Share*bytes }
 
-// UnmarshalYAML reads it from a scalar.
-func (a *MemoryAmount) UnmarshalYAML(n *yaml.Node) (err error) {
-	a.Bytes, a.Share, err = parseAmount(n.Value, enrolment.ParseBytes, "memory; allowed are amounts such as 2GiB")
+// UnmarshalText reads it.
+func (a *MemoryAmount) UnmarshalText(text []byte) (err error) {
+	a.Bytes, a.Share, err = parseAmount(string(text), enrolment.ParseBytes, "memory; allowed are amounts such as 2GiB")
 	return err
 }
 

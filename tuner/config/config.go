@@ -51,7 +51,7 @@ type Config struct {
 	History         History            `yaml:"history"`
 	Log             Log                `yaml:"log"`
 	Profiles        Profiles           `yaml:"profiles"`
-	Match           []Rule             `yaml:"match"`
+	Match           []enrolment.Rule   `yaml:"match"`
 }
 
 // Profiles says whose known jobs are used beside this host's own.
@@ -85,10 +85,10 @@ type Limits struct {
 
 // Overhead is what trimtab itself may use (law: own budget).
 type Overhead struct {
-	CPU          float64 `yaml:"cpu"` // CPUs of the daemon and its child
-	Memory       Bytes   `yaml:"memory"`
-	Maps         Bytes   `yaml:"maps"`         // kernel memory of BPF maps: bounds how many threads can be followed
-	PerContainer float64 `yaml:"perContainer"` // share of one CPU that probes may cost the threads of each container
+	CPU          float64         `yaml:"cpu"` // CPUs of the daemon and its child
+	Memory       enrolment.Bytes `yaml:"memory"`
+	Maps         enrolment.Bytes `yaml:"maps"`         // kernel memory of BPF maps: bounds how many threads can be followed
+	PerContainer float64         `yaml:"perContainer"` // share of one CPU that probes may cost the threads of each container
 }
 
 // Thresholds are shares of wall time or of a rate, 0..1.
@@ -137,56 +137,18 @@ type API struct {
 
 // Record is the flight recorder.
 type Record struct {
-	Ring Bytes `yaml:"ring"` // 0: off
+	Ring enrolment.Bytes `yaml:"ring"` // 0: off
 }
 
 // History bounds what is kept of changes and trials.
 type History struct {
-	MaxBytes Bytes    `yaml:"maxBytes"`
-	MaxAge   Duration `yaml:"maxAge"`
+	MaxBytes enrolment.Bytes `yaml:"maxBytes"`
+	MaxAge   Duration        `yaml:"maxAge"`
 }
 
 // Log is what goes to standard error.
 type Log struct {
 	Level string `yaml:"level"`
-}
-
-// Rule is one match rule; see enrolment.Rule.
-type Rule struct {
-	Image      string            `yaml:"image"`
-	Name       string            `yaml:"name"`
-	Compose    string            `yaml:"compose"`
-	Label      map[string]string `yaml:"label"`
-	Mode       policies.Mode     `yaml:"mode"`
-	Knobs      []string          `yaml:"knobs"`
-	Team       string            `yaml:"team"`
-	Job        string            `yaml:"job"`
-	Class      string            `yaml:"class"`
-	Importance int               `yaml:"importance"`
-	Loans      policies.LoanMode `yaml:"loans"`
-	CPU        Range[float64]    `yaml:"cpu"`
-	Memory     Range[Bytes]      `yaml:"memory"`
-	Allow      Allow             `yaml:"allow"`
-}
-
-// Allow clamps what labels and `trimtab enable` ask; see enrolment.Allow.
-type Allow struct {
-	Modes      []policies.Mode   `yaml:"modes"`
-	Knobs      []string          `yaml:"knobs"`
-	CPU        Range[float64]    `yaml:"cpu"`
-	Memory     Range[Bytes]      `yaml:"memory"`
-	Importance Range[int]        `yaml:"importance"`
-	Loans      policies.LoanMode `yaml:"loans"` // the most that a label may ask
-}
-
-// Range bounds an amount; 0 leaves a side open.
-type Range[T int | float64 | Bytes] struct {
-	Min T `yaml:"min"`
-	Max T `yaml:"max"`
-}
-
-func (r Range[T]) bounds() policies.Range {
-	return policies.Range{Min: float64(r.Min), Max: float64(r.Max)}
 }
 
 // Default returns the configuration of a host without a file: GPU containers and
@@ -220,11 +182,7 @@ func Default() Config {
 
 // Rules returns the part that enrolment works with.
 func (c Config) Rules() enrolment.Rules {
-	rules := enrolment.Rules{Mode: c.Mode, Observe: c.Watch, Knobs: c.Knobs, Loans: c.Loans}
-	for _, r := range c.Match {
-		rules.Match = append(rules.Match, r.enrol())
-	}
-	return rules
+	return enrolment.Rules{Mode: c.Mode, Observe: c.Watch, Knobs: c.Knobs, Loans: c.Loans, Match: c.Match}
 }
 
 // Host returns what enrolment needs to know of a node with so much.
@@ -232,17 +190,5 @@ func (c Config) Host(cpus float64, memoryBytes uint64) enrolment.Host {
 	return enrolment.Host{
 		CPUs: cpus, ReserveCPUs: c.Reserve.CPUs.Of(cpus),
 		MemoryBytes: float64(memoryBytes), ReserveMemory: c.Reserve.Memory.Of(float64(memoryBytes)),
-	}
-}
-
-func (r Rule) enrol() enrolment.Rule {
-	return enrolment.Rule{
-		Image: r.Image, Name: r.Name, Compose: r.Compose, Label: r.Label,
-		Mode: r.Mode, Knobs: r.Knobs, Team: r.Team, Job: r.Job, Class: r.Class, Importance: r.Importance, Loans: r.Loans,
-		CPU: r.CPU.bounds(), Memory: r.Memory.bounds(),
-		Allow: enrolment.Allow{
-			Modes: r.Allow.Modes, Knobs: r.Allow.Knobs, CPU: r.Allow.CPU.bounds(), Memory: r.Allow.Memory.bounds(),
-			Importance: r.Allow.Importance.bounds(), Loans: r.Allow.Loans,
-		},
 	}
 }

@@ -1,6 +1,7 @@
 package config
 
 import (
+	"encoding"
 	"errors"
 	"os"
 	"path/filepath"
@@ -10,7 +11,6 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-	"go.yaml.in/yaml/v3"
 
 	"github.com/trimtab/trimtab/policies"
 	"github.com/trimtab/trimtab/tuner/enrolment"
@@ -59,7 +59,7 @@ func keysWithin(t reflect.Type) []string {
 		if inner.Kind() == reflect.Slice {
 			inner = inner.Elem()
 		}
-		if inner.Kind() == reflect.Struct && !reflect.PointerTo(inner).Implements(reflect.TypeFor[yaml.Unmarshaler]()) {
+		if inner.Kind() == reflect.Struct && !reflect.PointerTo(inner).Implements(reflect.TypeFor[encoding.TextUnmarshaler]()) {
 			out = append(out, keysWithin(inner)...)
 		}
 	}
@@ -103,7 +103,7 @@ func TestDropInsOverrideAndAppend(t *testing.T) {
 	want := Default()
 	want.Mode, want.MaxTuned, want.Knobs = policies.ModeTune, 4, []string{"memory"}
 	want.Reserve.CPUs = CPUAmount{CPUs: 0.5}
-	want.Match = []Rule{{Name: "a", Mode: "tune"}, {Name: "b", Mode: "tune"}, {Name: "c", Mode: "off"}}
+	want.Match = []enrolment.Rule{{Name: "a", Mode: "tune"}, {Name: "b", Mode: "tune"}, {Name: "c", Mode: "off"}}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)
 	}
@@ -352,15 +352,17 @@ func TestContainerdAlone(t *testing.T) {
 }
 
 func TestRulesCarryEverything(t *testing.T) {
-	c := Default()
-	c.Match = []Rule{{Image: "i", Name: "n", Compose: "c", Label: map[string]string{"k": "v"}, Mode: "tune", Knobs: []string{"gpu"},
-		Team: "t", Job: "j", Class: "best-effort", Importance: 3, Loans: "off", CPU: Range[float64]{1, 2}, Memory: Range[Bytes]{3, 4},
-		Allow: Allow{Modes: []policies.Mode{"tune"}, Knobs: []string{"gpu"}, CPU: Range[float64]{5, 6}, Memory: Range[Bytes]{7, 8}, Importance: Range[int]{1, 9}, Loans: "proven"}}}
+	c, _, err := Load(write(t, t.TempDir(), "trimtab.yaml", `match: [{image: i, name: n, compose: c, label: {k: v}, mode: tune, knobs: [cpu], team: t, job: j, class: best-effort, importance: 3, loans: off,
+  cpu: {min: 1, max: 2}, memory: {min: 3, max: 4KiB}, allow: {modes: [tune], knobs: [memory], cpu: {min: 5, max: 6}, memory: {min: 7, max: 8},
+  importance: {min: 1, max: 9}, loans: proven}}]`), "")
+	if err != nil {
+		t.Fatal(err)
+	}
 	want := enrolment.Rules{Mode: "tune", Observe: "gpu", Knobs: []string{"cpu"}, Loans: "free", Match: []enrolment.Rule{{Image: "i", Name: "n", Compose: "c",
-		Label: map[string]string{"k": "v"}, Mode: "tune", Knobs: []string{"gpu"}, Team: "t", Job: "j", Class: "best-effort", Importance: 3, Loans: "off",
-		CPU: policies.Range{Min: 1, Max: 2}, Memory: policies.Range{Min: 3, Max: 4},
-		Allow: enrolment.Allow{Modes: []policies.Mode{"tune"}, Knobs: []string{"gpu"}, CPU: policies.Range{Min: 5, Max: 6},
-			Memory: policies.Range{Min: 7, Max: 8}, Importance: policies.Range{Min: 1, Max: 9}, Loans: "proven"}}}}
+		Label: map[string]string{"k": "v"}, Mode: "tune", Knobs: []string{"cpu"}, Team: "t", Job: "j", Class: "best-effort", Importance: 3, Loans: "off",
+		CPU: enrolment.Range[float64]{Min: 1, Max: 2}, Memory: enrolment.Range[enrolment.Bytes]{Min: 3, Max: 4096},
+		Allow: enrolment.Allow{Modes: []policies.Mode{"tune"}, Knobs: []string{"memory"}, CPU: enrolment.Range[float64]{Min: 5, Max: 6},
+			Memory: enrolment.Range[enrolment.Bytes]{Min: 7, Max: 8}, Importance: enrolment.Range[int]{Min: 1, Max: 9}, Loans: "proven"}}}}
 	if diff := cmp.Diff(want, c.Rules()); diff != "" {
 		t.Error(diff)
 	}

@@ -2,6 +2,7 @@ package config
 
 import (
 	"cmp"
+	"encoding"
 	"fmt"
 	"reflect"
 	"strconv"
@@ -55,7 +56,7 @@ func (d *decoder) value(n *yaml.Node, key, as string, into reflect.Value) {
 	if key != "" {
 		d.at[key] = d.line(n)
 	}
-	_, custom := into.Addr().Interface().(yaml.Unmarshaler)
+	_, custom := into.Addr().Interface().(encoding.TextUnmarshaler)
 	switch {
 	case isNull(n):
 	case isBlock(into):
@@ -103,7 +104,7 @@ func (d *decoder) block(n *yaml.Node, key, as string, into reflect.Value) {
 
 // isBlock reports whether a field is a block of keys.
 func isBlock(field reflect.Value) bool {
-	_, custom := field.Addr().Interface().(yaml.Unmarshaler)
+	_, custom := field.Addr().Interface().(encoding.TextUnmarshaler)
 	return field.Kind() == reflect.Struct && !custom
 }
 
@@ -159,7 +160,7 @@ func got(n *yaml.Node) string {
 
 // wanted names what a type accepts; "" where the type's own error says it.
 func wanted(t reflect.Type) string {
-	if reflect.PointerTo(t).Implements(reflect.TypeFor[yaml.Unmarshaler]()) {
+	if reflect.PointerTo(t).Implements(reflect.TypeFor[encoding.TextUnmarshaler]()) {
 		return ""
 	}
 	switch t.Kind() {

@@ -202,7 +202,7 @@ func isNamespace(name string) bool {
 	return err == nil && fits && len(name) <= maxNamespaceBytes
 }
 
-func (k *check) rule(key string, r Rule) {
+func (k *check) rule(key string, r enrolment.Rule) {
 	k.that(r.Image+r.Name+r.Compose != "" || len(r.Label) > 0, key, `fits everything; name an image, name, compose or label (name: "*" means all)`)
 	oneOfOrNone(k, key+".mode", r.Mode, policies.ModeOff, policies.ModeObserve, policies.ModeTune)
 	for _, m := range r.Allow.Modes {
@@ -216,11 +216,11 @@ func (k *check) rule(key string, r Rule) {
 	k.word(key+".team", r.Team)
 	k.word(key+".job", r.Job)
 	k.that(r.Importance >= 0 && r.Importance <= enrolment.MaxImportance, key+".importance", "%d is out of range; allowed are 1 to %d", r.Importance, enrolment.MaxImportance)
-	k.bounds(key+".cpu", r.CPU.bounds())
-	k.bounds(key+".memory", r.Memory.bounds())
-	k.bounds(key+".allow.cpu", r.Allow.CPU.bounds())
-	k.bounds(key+".allow.memory", r.Allow.Memory.bounds())
-	k.bounds(key+".allow.importance", r.Allow.Importance.bounds())
+	k.bounds(key+".cpu", r.CPU.Bounds())
+	k.bounds(key+".memory", r.Memory.Bounds())
+	k.bounds(key+".allow.cpu", r.Allow.CPU.Bounds())
+	k.bounds(key+".allow.memory", r.Allow.Memory.Bounds())
+	k.bounds(key+".allow.importance", r.Allow.Importance.Bounds())
 	a := r.Allow.Importance
 	k.that(a.Min <= enrolment.MaxImportance && a.Max <= enrolment.MaxImportance, key+".allow.importance", "is out of range; allowed are 1 to %d", enrolment.MaxImportance)
 }

@@ -53,31 +53,42 @@ type Rules struct {
 // Rule enrols containers that fit all of its patterns; the first that fits wins.
 // Empty patterns fit everything.
 type Rule struct {
-	Image   string            // glob
-	Name    string            // glob
-	Compose string            // glob over the compose project
-	Label   map[string]string // label key → glob over its value
-
-	Mode       policies.Mode // "" leaves the mode to labels and defaults; off is absolute
-	Knobs      []string
-	Team, Job  string
-	Class      string
-	Importance int
-	Loans      policies.LoanMode
-	CPU        policies.Range // CPUs
-	Memory     policies.Range // bytes
-	Allow      Allow
+	Image      string            `yaml:"image"`   // glob
+	Name       string            `yaml:"name"`    // glob
+	Compose    string            `yaml:"compose"` // glob over the compose project
+	Label      map[string]string `yaml:"label"`   // label key → glob over its value
+	Mode       policies.Mode     `yaml:"mode"`    // "" leaves the mode to labels and defaults; off is absolute
+	Knobs      []string          `yaml:"knobs"`
+	Team       string            `yaml:"team"`
+	Job        string            `yaml:"job"`
+	Class      string            `yaml:"class"`
+	Importance int               `yaml:"importance"`
+	Loans      policies.LoanMode `yaml:"loans"`
+	CPU        Range[float64]    `yaml:"cpu"`
+	Memory     Range[Bytes]      `yaml:"memory"`
+	Allow      Allow             `yaml:"allow"`
 }
 
 // Allow clamps what labels and `trimtab enable` ask. Empty lists and zero bounds
 // clamp nothing.
 type Allow struct {
-	Modes      []policies.Mode
-	Knobs      []string
-	CPU        policies.Range // CPUs
-	Memory     policies.Range // bytes
-	Importance policies.Range
-	Loans      policies.LoanMode // the most that may be asked
+	Modes      []policies.Mode   `yaml:"modes"`
+	Knobs      []string          `yaml:"knobs"`
+	CPU        Range[float64]    `yaml:"cpu"`
+	Memory     Range[Bytes]      `yaml:"memory"`
+	Importance Range[int]        `yaml:"importance"`
+	Loans      policies.LoanMode `yaml:"loans"` // the most that may be asked
+}
+
+// Range bounds an amount; 0 leaves a side open.
+type Range[T int | float64 | Bytes] struct {
+	Min T `yaml:"min"`
+	Max T `yaml:"max"`
+}
+
+// Bounds are those of any amount.
+func (r Range[T]) Bounds() policies.Range {
+	return policies.Range{Min: float64(r.Min), Max: float64(r.Max)}
 }
 
 // Host is what the node has, and what of it the container can reach; zero means unknown
@@ -111,8 +122,8 @@ func Settle(c runtime.Container, rules Rules, manual *Manual, host Host) policie
 	e := policies.Enrolment{
 		Knobs:      knobs,
 		KnobsFrom:  from,
-		CPU:        s.clampRange("cpu", overlay(asked.cpu, rule.CPU), rule.Allow.CPU, host.CPUs-host.ReserveCPUs, formatCPUs),
-		Memory:     s.clampRange("memory", overlay(asked.memory, rule.Memory), rule.Allow.Memory, host.MemoryBytes-host.ReserveMemory, FormatBytes),
+		CPU:        s.clampRange("cpu", overlay(asked.cpu, rule.CPU.Bounds()), rule.Allow.CPU.Bounds(), host.CPUs-host.ReserveCPUs, formatCPUs),
+		Memory:     s.clampRange("memory", overlay(asked.memory, rule.Memory.Bounds()), rule.Allow.Memory.Bounds(), host.MemoryBytes-host.ReserveMemory, FormatBytes),
 		Importance: s.importance(asked.importance),
 		Loans:      s.loans(asked.loans, rules.Loans),
 		BestEffort: cmp.Or(asked.class, rule.Class) == ClassBestEffort,
@@ -215,13 +226,8 @@ func (s *resolver) knobs(asked labels, manual *Manual, byDefault []string) (out 
 // importance clamps what was asked to 1..10 and to the rule's allow range.
 func (s *resolver) importance(asked int) int {
 	n := cmp.Or(asked, s.rule.Importance, DefaultImportance)
-	low, high := MinImportance, MaxImportance
-	if a := s.rule.Allow.Importance; a.Min > 0 {
-		low = max(low, int(a.Min))
-	}
-	if a := s.rule.Allow.Importance; a.Max > 0 {
-		high = min(high, int(a.Max))
-	}
+	a := s.rule.Allow.Importance
+	low, high := max(MinImportance, a.Min), min(MaxImportance, cmp.Or(a.Max, MaxImportance))
 	out := min(max(n, low), high)
 	if out != n && asked != 0 {
 		s.problem("importance %d clamped to %d: %d to %d is allowed", n, out, low, high)

@@ -105,10 +105,10 @@ func lending(most policies.LoanMode, match ...Rule) Rules {
 
 func TestValues(t *testing.T) {
 	rule := Rule{Name: "train", Knobs: []string{"cpu", "memory"}, Team: "rules", Job: "r", Class: "best-effort", Importance: 7,
-		CPU: policies.Range{Min: 1, Max: 4}, Memory: policies.Range{Max: 8 << 30}}
+		CPU: Range[float64]{Min: 1, Max: 4}, Memory: Range[Bytes]{Max: 8 << 30}}
 	clamping := rule
-	clamping.Allow = Allow{Knobs: []string{"cpu", "gpu"}, CPU: policies.Range{Min: 0.5, Max: 3}, Memory: policies.Range{Max: 2 << 30},
-		Importance: policies.Range{Max: 6}}
+	clamping.Allow = Allow{Knobs: []string{"cpu", "gpu"}, CPU: Range[float64]{Min: 0.5, Max: 3}, Memory: Range[Bytes]{Max: 2 << 30},
+		Importance: Range[int]{Max: 6}}
 	host := Host{CPUs: 8, ReserveCPUs: 0.8}
 	base := policies.Enrolment{Mode: "observe", EnrolledBy: "default", WhyNot: "no label", Knobs: []string{"cpu"}, Importance: 5, Loans: policies.LoansFree}
 	with := func(edit func(*policies.Enrolment)) policies.Enrolment { e := base; edit(&e); return e }
@@ -121,7 +121,7 @@ func TestValues(t *testing.T) {
 		"defaults": {container(), tuneHost(), nil, base},
 		"rule": {container(), tuneHost(rule), nil, with(func(e *policies.Enrolment) {
 			e.Knobs, e.Team, e.Job, e.BestEffort, e.Importance = []string{"cpu", "memory"}, "rules", "r", true, 7
-			e.CPU, e.Memory = rule.CPU, rule.Memory
+			e.CPU, e.Memory = rule.CPU.Bounds(), rule.Memory.Bounds()
 		})},
 		"labels over the rule": {container("trimtab.knobs=gpu, cpu", "trimtab.team=labels", "trimtab.job=l/1", "trimtab.class=guaranteed",
 			"trimtab.importance=2", "trimtab.cpu.min=0.5", "trimtab.cpu.max=6", "trimtab.memory.min=1g"), tuneHost(rule), nil,

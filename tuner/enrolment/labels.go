@@ -291,6 +291,23 @@ func ParseCPUs(s string) (float64, error) {
 	return v, nil
 }
 
+// Bytes is an amount of memory in the config: 512MiB, 8GiB, or a number of bytes; 0 is allowed.
+type Bytes int64
+
+// UnmarshalText reads it.
+func (b *Bytes) UnmarshalText(text []byte) error {
+	if string(text) == "0" {
+		*b = 0
+		return nil
+	}
+	v, err := ParseBytes(string(text))
+	if err != nil {
+		return fmt.Errorf("%q is not an amount of memory; %w", text, err)
+	}
+	*b = Bytes(v)
+	return nil
+}
+
 // ParseBytes reads an amount of memory above 0. Suffixes are binary whatever
 // their spelling, as in Docker: k, KB and KiB are all 1024.
 func ParseBytes(s string) (float64, error) {

@@ -21,9 +21,9 @@ func modes() []policies.Mode {
 
 func rank(m policies.Mode) int { return slices.Index(modes(), m) }
 
-func genRange(t *rapid.T, name string, top float64) policies.Range {
+func genRange[T float64 | Bytes](t *rapid.T, name string, top float64) Range[T] {
 	a, b := rapid.Float64Range(0, top).Draw(t, name), rapid.Float64Range(0, top).Draw(t, name)
-	r := policies.Range{Min: min(a, b), Max: max(a, b)}
+	r := Range[T]{Min: T(min(a, b)), Max: T(max(a, b))}
 	if rapid.Bool().Draw(t, name+" open") {
 		r.Max = 0
 	}
@@ -50,9 +50,9 @@ func TestNeverMoreThanTheHostAllows(t *testing.T) {
 		rule := Rule{
 			Name: "*", Mode: rapid.SampledFrom(append(modes(), "")).Draw(t, "rule mode"), Knobs: genFamilies(t, "rule knobs"),
 			Importance: rapid.IntRange(0, 10).Draw(t, "importance"),
-			CPU:        genRange(t, "cpu", 64), Memory: genRange(t, "memory", 1<<36),
+			CPU:        genRange[float64](t, "cpu", 64), Memory: genRange[Bytes](t, "memory", 1<<36),
 			Allow: Allow{Modes: rapid.SliceOf(rapid.SampledFrom(modes())).Draw(t, "modes"), Knobs: genFamilies(t, "allow knobs"),
-				CPU: genRange(t, "allow cpu", 64), Memory: genRange(t, "allow memory", 1<<36), Loans: loans(t, "allow loans")},
+				CPU: genRange[float64](t, "allow cpu", 64), Memory: genRange[Bytes](t, "allow memory", 1<<36), Loans: loans(t, "allow loans")},
 			Loans: loans(t, "rule loans"),
 		}
 		rules := Rules{Loans: loans(t, "host loans"), Mode: rapid.SampledFrom(modes()).Draw(t, "host mode"), Observe: ObserveAll, Knobs: genFamilies(t, "knobs"), Match: []Rule{rule}}
@@ -90,8 +90,8 @@ func TestNeverMoreThanTheHostAllows(t *testing.T) {
 				t.Fatalf("loans %s, and %s is the most that is allowed", e.Loans, most)
 			}
 		}
-		within(t, "cpu", e.CPU, rule.Allow.CPU, host.CPUs-host.ReserveCPUs)
-		within(t, "memory", e.Memory, rule.Allow.Memory, host.MemoryBytes-host.ReserveMemory)
+		within(t, "cpu", e.CPU, rule.Allow.CPU.Bounds(), host.CPUs-host.ReserveCPUs)
+		within(t, "memory", e.Memory, rule.Allow.Memory.Bounds(), host.MemoryBytes-host.ReserveMemory)
 		if e.Importance < MinImportance || e.Importance > MaxImportance {
 			t.Fatalf("importance %d", e.Importance)
 		}
