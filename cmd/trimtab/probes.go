@@ -65,28 +65,27 @@ func (p *components) openProbes() {
 func (p *components) openUprobes() {
 	p.finder = uprobe.NewFinder()
 	p.finder.HashLibraries(func(text string) string { return identity.Word(p.identifier.key, "mapped libraries", text) })
-	if t, err := ticks.New(p.finder); err != nil {
-		p.without("ticks", "rates come from calls and wake-ups alone", err.Error())
-	} else {
-		p.with(t, nil)
-	}
+	t, err := ticks.New(p.finder)
+	p.withOpened("ticks", "rates come from calls and wake-ups alone", t, err)
 	var marks *ebpf.Map
-	if c, err := cuda.New(p.finder); err != nil {
-		p.without("cuda", "launches, copies and waits for devices are not seen", err.Error())
-	} else {
+	c, err := cuda.New(p.finder)
+	if err == nil {
 		marks = c.Counters()
-		p.with(c, nil)
 	}
-	if m, err := mpi.New(p.finder); err != nil {
-		p.without("mpi", "waits of MPI ranks look like work", err.Error())
-	} else {
-		p.with(m, nil)
+	p.withOpened("cuda", "launches, copies and waits for devices are not seen", c, err)
+	m, err := mpi.New(p.finder)
+	p.withOpened("mpi", "waits of MPI ranks look like work", m, err)
+	n, err := nccl.New(p.finder, marks)
+	p.withOpened("nccl", "collectives are not seen", n, err)
+}
+
+// withOpened takes a probe, or says what it costs that it could not be opened.
+func (p *components) withOpened(name, costs string, probe probes.Probe, err error) {
+	if err != nil {
+		p.without(name, costs, err.Error())
+		return
 	}
-	if n, err := nccl.New(p.finder, marks); err != nil {
-		p.without("nccl", "collectives are not seen", err.Error())
-	} else {
-		p.with(n, nil)
-	}
+	p.with(probe, nil)
 }
 
 func (p *components) with(probe probes.Probe, missing []string) {
