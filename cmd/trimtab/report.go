@@ -74,12 +74,12 @@ func runReport(cmd *cobra.Command, _ []string) error {
 }
 
 // fleetReport asks Prometheus, and needs no daemon here.
-func fleetReport(ctx context.Context, stderr io.Writer, at string, by account.By, since time.Time) (state.Report, error) {
-	p, err := fleet.New(at)
+func fleetReport(ctx context.Context, stderr io.Writer, text string, by account.By, since time.Time) (state.Report, error) {
+	at, err := fleet.ParseURL(text)
 	if err != nil {
 		return state.Report{}, fmt.Errorf("--prometheus: %w", err)
 	}
-	r, warnings, err := p.Report(ctx, by, since, time.Now())
+	r, warnings, err := fleet.Report(ctx, at, by, since, time.Now())
 	for _, w := range warnings {
 		_, _ = fmt.Fprintln(stderr, "trimtab: prometheus warns:", render.Clean(w))
 	}

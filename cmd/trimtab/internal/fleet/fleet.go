@@ -22,14 +22,9 @@ import (
 // maxAnswerBytes bounds an answer: 100 teams with all causes are below 1 MiB.
 const maxAnswerBytes = 64 << 20
 
-// Prometheus answers PromQL: Prometheus itself, or what speaks its HTTP API.
-type Prometheus struct {
-	URL  *url.URL // what stands before /api/v1; a user and password in it are sent
-	HTTP *http.Client
-}
-
-// New reads a URL. Errors name what is wrong with it.
-func New(text string) (*Prometheus, error) {
+// ParseURL reads where Prometheus is, or what speaks its HTTP API: what stands before /api/v1. A user
+// and password in it are sent. Errors name what is wrong with it.
+func ParseURL(text string) (*url.URL, error) {
 	u, err := url.Parse(text)
 	if err != nil {
 		return nil, fmt.Errorf("no URL of Prometheus: %w", err)
@@ -37,7 +32,7 @@ func New(text string) (*Prometheus, error) {
 	if u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
 		return nil, fmt.Errorf("%q is no URL of Prometheus: want one such as http://prometheus:9090", u.Redacted())
 	}
-	return &Prometheus{URL: u, HTTP: &http.Client{Timeout: time.Minute}}, nil
+	return u, nil
 }
 
 // term is a counter of a team, a resource and a cause, and where it goes.
@@ -59,7 +54,7 @@ func terms() []term {
 
 // Report adds up what all hosts counted from since to now. By is team or cause: the counters
 // have no more. Warnings are what Prometheus says of an answer that may lack something.
-func (p *Prometheus) Report(ctx context.Context, by account.By, since, now time.Time) (r state.Report, warnings []string, err error) {
+func Report(ctx context.Context, at *url.URL, by account.By, since, now time.Time) (r state.Report, warnings []string, err error) {
 	if by != account.ByTeam && by != account.ByCause {
 		return r, nil, fmt.Errorf("by %s: of a fleet allowed are team, cause; a host's own report has the others", by)
 	}
@@ -69,7 +64,7 @@ func (p *Prometheus) Report(ctx context.Context, by account.By, since, now time.
 	}
 	r = state.Report{FromUnixNs: since.UnixNano(), ToUnixNs: now.UnixNano(), By: string(by), Source: "prometheus", Groups: []state.ReportGroup{}}
 	// max by (instance, …): a daemon that two jobs scrape has its series twice.
-	q := querier{p: p, ctx: ctx, now: now, span: span}
+	q := querier{at: at, ctx: ctx, now: now, span: span}
 	g := groups{by: by, at: map[string]*state.ReportGroup{}}
 	for _, t := range terms() {
 		for _, s := range q.ask("sum by (team, resource, cause) (max by (instance, team, resource, cause) (increase(%s[%ds])))", t.metric) {
@@ -93,7 +88,7 @@ func (p *Prometheus) Report(ctx context.Context, by account.By, since, now time.
 	}
 	account.SortGroups(r.Groups)
 	if q.err == nil && r.Hosts == 0 {
-		q.err = fmt.Errorf("%s has nothing of trimtab in that time: does it scrape the daemons (metrics.listen)?", p.URL.Redacted())
+		q.err = fmt.Errorf("%s has nothing of trimtab in that time: does it scrape the daemons (metrics.listen)?", at.Redacted())
 	}
 	return r, q.warnings, q.err
 }
@@ -137,7 +132,7 @@ func (g groups) lent(total *state.ReportGroup, labels model.Metric, seconds floa
 
 // querier asks one question after the other, until one fails.
 type querier struct {
-	p        *Prometheus
+	at       *url.URL
 	ctx      context.Context
 	now      time.Time
 	span     int64
@@ -163,7 +158,7 @@ func (q *querier) ask(query, metric string) (out model.Vector) {
 	}
 	a, err := q.get(fmt.Sprintf(query, metric, q.span))
 	if err != nil {
-		q.err = fmt.Errorf("prometheus at %s: %s: %w", q.p.URL.Redacted(), metric, err)
+		q.err = fmt.Errorf("prometheus at %s: %s: %w", q.at.Redacted(), metric, err)
 		return nil
 	}
 	q.warnings = append(q.warnings, a.Warnings...)
@@ -176,7 +171,7 @@ func (q *querier) ask(query, metric string) (out model.Vector) {
 }
 
 func (q *querier) get(query string) (a answer, err error) {
-	u := q.p.URL.JoinPath("api", "v1", "query")
+	u := q.at.JoinPath("api", "v1", "query")
 	form := u.Query()
 	form.Set("query", query)
 	form.Set("time", strconv.FormatFloat(float64(q.now.UnixMilli())/1e3, 'f', 3, 64))
@@ -185,7 +180,7 @@ func (q *querier) get(query string) (a answer, err error) {
 	if err != nil {
 		return a, err
 	}
-	resp, err := q.p.HTTP.Do(req)
+	resp, err := (&http.Client{Timeout: time.Minute}).Do(req)
 	if err != nil {
 		return a, err
 	}

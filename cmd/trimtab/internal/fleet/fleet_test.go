@@ -144,11 +144,11 @@ func wantTwoHosts(t *testing.T, r state.Report, share float64) {
 func TestFleetAddsUp(t *testing.T) {
 	now := time.Unix(1_767_366_000, 0)
 	server := prometheus(t, twoHosts(), 7*24*3600)
-	p, err := New(strings.Replace(server.URL, "http://", "http://pay:master@", 1) + "/prefix/")
+	at, err := ParseURL(strings.Replace(server.URL, "http://", "http://pay:master@", 1) + "/prefix/")
 	if err != nil {
 		t.Fatal(err)
 	}
-	byTeam, warnings, err := p.Report(t.Context(), account.ByTeam, now.Add(-7*24*time.Hour), now)
+	byTeam, warnings, err := Report(t.Context(), at, account.ByTeam, now.Add(-7*24*time.Hour), now)
 	if err != nil || len(warnings) == 0 || warnings[0] != "a store is missing" {
 		t.Fatal(warnings, err)
 	}
@@ -156,7 +156,7 @@ func TestFleetAddsUp(t *testing.T) {
 	if byTeam.UnobservedSeconds != 2*7*24*3600-9000 {
 		t.Errorf("not observed %g s", byTeam.UnobservedSeconds)
 	}
-	byCause, _, err := p.Report(t.Context(), account.ByCause, now.Add(-7*24*time.Hour), now)
+	byCause, _, err := Report(t.Context(), at, account.ByCause, now.Add(-7*24*time.Hour), now)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -170,10 +170,10 @@ func TestFleetAddsUp(t *testing.T) {
 	if got := strings.Join(names, " "); got != "compute idle input_throttled not_known lent" {
 		t.Errorf("causes %s", got)
 	}
-	if _, _, err := p.Report(t.Context(), account.ByImage, now.Add(-time.Hour), now); err == nil || !strings.Contains(err.Error(), "team, cause") {
+	if _, _, err := Report(t.Context(), at, account.ByImage, now.Add(-time.Hour), now); err == nil || !strings.Contains(err.Error(), "team, cause") {
 		t.Errorf("by image: %v", err)
 	}
-	if _, _, err := p.Report(t.Context(), account.ByTeam, now, now); err == nil {
+	if _, _, err := Report(t.Context(), at, account.ByTeam, now, now); err == nil {
 		t.Error("of no time: no error")
 	}
 }
@@ -195,18 +195,18 @@ func TestWhatIsNotPrometheus(t *testing.T) {
 			w.WriteHeader(tc.status)
 			fmt.Fprint(w, tc.answer)
 		}))
-		p, err := New(strings.Replace(server.URL, "http://", "http://pay:master@", 1))
+		at, err := ParseURL(strings.Replace(server.URL, "http://", "http://pay:master@", 1))
 		if err != nil {
 			t.Fatal(err)
 		}
-		_, _, err = p.Report(t.Context(), account.ByTeam, now.Add(-time.Hour), now)
+		_, _, err = Report(t.Context(), at, account.ByTeam, now.Add(-time.Hour), now)
 		if err == nil || !strings.Contains(err.Error(), tc.want) || strings.Contains(err.Error(), "master") {
 			t.Errorf("%s: %v, want %q and no password", name, err, tc.want)
 		}
 		server.Close()
 	}
 	for _, text := range []string{"", "prometheus:9090", "ftp://x", "http://", "http://a b", "file:///etc/passwd"} {
-		if _, err := New(text); err == nil {
+		if _, err := ParseURL(text); err == nil {
 			t.Errorf("%q is taken for a URL of Prometheus", text)
 		}
 	}

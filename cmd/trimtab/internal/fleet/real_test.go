@@ -34,11 +34,11 @@ func TestFleetByARealPrometheus(t *testing.T) {
 	if out, err := exec.CommandContext(t.Context(), "promtool", "tsdb", "create-blocks-from", "openmetrics", file, data).CombinedOutput(); err != nil {
 		t.Fatalf("promtool: %v: %s", err, out)
 	}
-	p, err := New(serve(t, dir, data))
+	at, err := ParseURL(serve(t, dir, data))
 	if err != nil {
 		t.Fatal(err)
 	}
-	r, warnings, err := p.Report(t.Context(), account.ByTeam, now.Add(-24*time.Hour), now)
+	r, warnings, err := Report(t.Context(), at, account.ByTeam, now.Add(-24*time.Hour), now)
 	if err != nil || len(warnings) > 0 {
 		t.Fatal(warnings, err)
 	}
