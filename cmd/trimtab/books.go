@@ -381,28 +381,25 @@ func examineBooks(ctx context.Context, cfg config.Config) finding {
 			trust = trust.But(key.PublicKey())
 		}
 	}
-	type answer struct {
-		files []books.File
-		err   error
-	}
-	done := make(chan answer, 1)
+	done := make(chan finding, 1)
 	go func() {
 		files, err := books.NewDirectory(booksDir(cfg), trust, serials(cfg)).Read(time.Now(), nil)
-		done <- answer{files, err}
+		switch {
+		case errors.Is(err, books.ErrSerials): // it names the fix
+			done <- grade(what, err, levelDegraded, "", "")
+		case err != nil:
+			done <- grade(what, err, levelDegraded, "", "make "+booksDir(cfg)+" a directory, or name another in profiles.books")
+		default:
+			done <- bookFinding(files)
+		}
 	}()
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	select {
 	case <-ctx.Done():
 		return finding{What: what, Level: levelDegraded, Text: booksDir(cfg) + " does not answer", Hint: "mount it anew, or name another in profiles.books"}
-	case a := <-done:
-		if errors.Is(a.err, books.ErrSerials) { // it names the fix
-			return grade(what, a.err, levelDegraded, "", "")
-		}
-		if a.err != nil {
-			return grade(what, a.err, levelDegraded, "", "make "+booksDir(cfg)+" a directory, or name another in profiles.books")
-		}
-		return bookFinding(a.files)
+	case f := <-done:
+		return f
 	}
 }
 
