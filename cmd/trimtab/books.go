@@ -30,11 +30,7 @@ func booksDir(cfg config.Config) string {
 	return filepath.Join(cfg.StateDir, "books")
 }
 
-// hostKey is what this host signs its books with; it is made where there is none.
-func hostKey(cfg config.Config) (ssh.Signer, error) {
-	return books.HostKey(keyFile(cfg))
-}
-
+// keyFile is what this host signs its books with.
 func keyFile(cfg config.Config) string { return filepath.Join(cfg.StateDir, "book_key") }
 
 // serials is which books of each key were the latest; beside the key, with which it is lost.
@@ -105,7 +101,7 @@ func bookCommands() []*cobra.Command {
 			if err != nil {
 				return err
 			}
-			key, err := hostKey(cfg)
+			key, err := books.HostKey(keyFile(cfg))
 			if err != nil {
 				return err
 			}
@@ -132,7 +128,7 @@ func exportBook(cmd *cobra.Command, args []string) error {
 	var serial int64
 	made := time.Now()
 	if !unsigned {
-		if key, err = hostKey(cfg); err != nil {
+		if key, err = books.HostKey(keyFile(cfg)); err != nil {
 			return fmt.Errorf("%w; a book needs none with --unsigned", err)
 		}
 		if serial, err = serials(cfg).Next(key.PublicKey(), made); err != nil {
@@ -268,7 +264,7 @@ func watchBooks(ctx context.Context, cfg config.Config, loop *agent.Agent, log *
 	if err != nil {
 		return err // not met: the config is checked
 	}
-	if key, err := hostKey(cfg); err != nil {
+	if key, err := books.HostKey(keyFile(cfg)); err != nil {
 		log.Warn("books of this host cannot be signed", "error", err)
 	} else {
 		trust = trust.But(key.PublicKey())
@@ -377,7 +373,7 @@ func examineBooks(ctx context.Context, cfg config.Config) finding {
 		return grade(what, err, levelDegraded, "", "`trimtab config check` names each key")
 	}
 	if _, missing := os.Stat(keyFile(cfg)); missing == nil { // looking makes none
-		if key, err := hostKey(cfg); err == nil {
+		if key, err := books.HostKey(keyFile(cfg)); err == nil {
 			trust = trust.But(key.PublicKey())
 		}
 	}

@@ -166,9 +166,7 @@ func examinePrivileges() finding {
 
 func examineKernel() finding {
 	var u unix.Utsname
-	if err := unix.Uname(&u); err != nil {
-		return grade("kernel", err, levelDegraded, "", "")
-	}
+	_ = unix.Uname(&u) // fails for a bad address alone
 	release := unix.ByteSliceToString(u.Release[:])
 	var major, minor int
 	if _, err := fmt.Sscanf(release, "%d.%d", &major, &minor); err == nil && (major < 5 || major == 5 && minor < 15) {

@@ -167,12 +167,7 @@ func (e *emitter) flush(ch chan<- prometheus.Metric) {
 			buckets[bound] = e.apply.Counts[i]
 		}
 	}
-	desc := e.c.descs["trimtab_apply_duration_seconds"]
-	m, err := prometheus.NewConstHistogram(desc, e.apply.Count, e.apply.Sum, buckets)
-	if err != nil {
-		m = prometheus.NewInvalidMetric(desc, err)
-	}
-	ch <- m
+	ch <- prometheus.MustNewConstHistogram(e.c.descs["trimtab_apply_duration_seconds"], e.apply.Count, e.apply.Sum, buckets) // it has no labels
 }
 
 func (e *emitter) send(ch chan<- prometheus.Metric, name string, kind Kind, s series) {
