@@ -58,11 +58,11 @@ func withConfig(cmd *cobra.Command) *cobra.Command {
 	return cmd
 }
 
-func configOf(cmd *cobra.Command) (config.Config, error) {
-	var f daemonFlags
-	f.config, _ = cmd.Flags().GetString("config")
-	f.dropDir, _ = cmd.Flags().GetString("conf-dir")
-	return loadConfig(f)
+// configFiles are what these flags say.
+func configFiles(cmd *cobra.Command) (file, dropDir string) {
+	file, _ = cmd.Flags().GetString("config")
+	dropDir, _ = cmd.Flags().GetString("conf-dir")
+	return file, dropDir
 }
 
 func bookCommands() []*cobra.Command {
@@ -97,7 +97,7 @@ func bookCommands() []*cobra.Command {
 		Short: "Print the line by which other hosts trust the books of this one: its public key",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			cfg, err := configOf(cmd)
+			cfg, err := loadConfig(cmd)
 			if err != nil {
 				return err
 			}
@@ -120,7 +120,7 @@ func completeBooks(*cobra.Command, []string, string) ([]string, cobra.ShellCompD
 func exportBook(cmd *cobra.Command, args []string) error {
 	names, _ := cmd.Flags().GetBool("names")
 	unsigned, _ := cmd.Flags().GetBool("unsigned")
-	cfg, err := configOf(cmd)
+	cfg, err := loadConfig(cmd)
 	if err != nil {
 		return err
 	}
@@ -177,7 +177,7 @@ func readBooks(files []string, trust books.Trust, known books.Serials) (all []bo
 }
 
 func importBooks(cmd *cobra.Command, files []string) error {
-	cfg, err := configOf(cmd)
+	cfg, err := loadConfig(cmd)
 	if err != nil {
 		return err
 	}
@@ -206,7 +206,7 @@ func importBooks(cmd *cobra.Command, files []string) error {
 
 func mergeBooks(cmd *cobra.Command, files []string) error {
 	out, _ := cmd.Flags().GetString("out")
-	cfg, err := configOf(cmd)
+	cfg, err := loadConfig(cmd)
 	if err != nil {
 		return err
 	}

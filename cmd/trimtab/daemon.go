@@ -28,16 +28,8 @@ import (
 // shutdownTimeout bounds the restore at the end; systemd's own limit is longer.
 const shutdownTimeout = 60 * time.Second
 
-// daemonFlags are what the command line may say beside the config.
-type daemonFlags struct {
-	config, dropDir string
-	check           bool
-	handover        bool
-}
-
 func daemonCommand() *cobra.Command {
-	var f daemonFlags
-	cmd := &cobra.Command{
+	cmd := withConfig(&cobra.Command{
 		Use:   "daemon",
 		Short: "Run the daemon: watch, tune, prove, restore",
 		Long: "Run the daemon until SIGTERM, which restores every original. Where systemd is about to start the daemon again,\n" +
@@ -47,16 +39,15 @@ func daemonCommand() *cobra.Command {
 			if cmd.Flags().Changed("socket") {
 				return errors.New("the daemon listens at api.socket of its config: --socket is for the commands that talk to it")
 			}
-			if f.check {
-				return checkHost(cmd, f)
+			if check, _ := cmd.Flags().GetBool("check"); check {
+				return checkHost(cmd)
 			}
-			return runDaemon(cmd.Context(), f)
+			return runDaemon(cmd)
 		},
-	}
-	cmd.Flags().StringVar(&f.config, "config", config.DefaultFile, "config `FILE`; a missing default file means defaults")
-	cmd.Flags().StringVar(&f.dropDir, "conf-dir", config.DefaultDropDir, "`DIR` of *.yaml files that come after it")
-	cmd.Flags().BoolVar(&f.check, "check", false, "load, attach, reach the engines, then exit, changing nothing: 0 if the host can be tuned")
-	cmd.Flags().BoolVar(&f.handover, "handover", false, "on SIGTERM leave what was proved or lent for the next daemon, as a restart by systemd does")
+	})
+	cmd.Flags().Lookup("config").Usage += "; a missing default file means defaults"
+	cmd.Flags().Bool("check", false, "load, attach, reach the engines, then exit, changing nothing: 0 if the host can be tuned")
+	cmd.Flags().Bool("handover", false, "on SIGTERM leave what was proved or lent for the next daemon, as a restart by systemd does")
 	return cmd
 }
 
@@ -79,11 +70,11 @@ func collectBy(budget int64) {
 
 // runDaemon assembles the parts, runs them as a group, and ends them in order:
 // restore, detach, close.
-func runDaemon(ctx context.Context, f daemonFlags) error {
+func runDaemon(cmd *cobra.Command) error {
 	// Never stopped: a SIGHUP that comes before the group runs, or while the end restores, would kill it.
 	asked := make(chan os.Signal, 4)
 	signal.Notify(asked, syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP)
-	cfg, err := loadConfig(f)
+	cfg, err := loadConfig(cmd)
 	if err != nil {
 		return err
 	}
@@ -91,7 +82,7 @@ func runDaemon(ctx context.Context, f daemonFlags) error {
 	setLevel(level, cfg)
 	log := slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: level}))
 	collectBy(int64(cfg.Overhead.Memory))
-	p, err := assemble(ctx, cfg, log)
+	p, err := assemble(cmd.Context(), cfg, log)
 	if err != nil {
 		return err
 	}
@@ -112,11 +103,11 @@ func runDaemon(ctx context.Context, f daemonFlags) error {
 			p.receivers.Close(ctx)
 		}()
 	}
-	return errors.Join(runGroup(ctx, f, level, p, notifier, asked), shutDown(f, p, notifier))
+	return errors.Join(runGroup(cmd, level, p, notifier, asked), shutDown(cmd, p, notifier))
 }
 
 // runGroup returns when the first part ends; a signal is the usual one.
-func runGroup(ctx context.Context, f daemonFlags, level *slog.LevelVar, p *components, n *systemd.Notifier, asked <-chan os.Signal) error {
+func runGroup(cmd *cobra.Command, level *slog.LevelVar, p *components, n *systemd.Notifier, asked <-chan os.Signal) error {
 	cfg, log := p.cfg, p.log
 	listener, err := api.Listen(cfg.API.Socket, api.Groups{Read: cfg.API.ReadGroup, Write: cfg.API.WriteGroup})
 	if err != nil {
@@ -124,7 +115,7 @@ func runGroup(ctx context.Context, f daemonFlags, level *slog.LevelVar, p *compo
 	}
 	var g run.Group
 	add := func(work func(context.Context) error) {
-		ctx, cancel := context.WithCancel(ctx)
+		ctx, cancel := context.WithCancel(cmd.Context())
 		g.Add(func() error { return work(ctx) }, func(error) { cancel() })
 	}
 	add(p.loop.Run)
@@ -153,7 +144,7 @@ func runGroup(ctx context.Context, f daemonFlags, level *slog.LevelVar, p *compo
 		}
 	}
 	add(func(ctx context.Context) error { return n.RunWatchdog(ctx, p.alive) })
-	add(func(ctx context.Context) error { return signals(ctx, f, level, p, n, asked) })
+	add(func(ctx context.Context) error { return signals(ctx, cmd, level, p, n, asked) })
 	n.Ready("started")
 	log.Info("trimtab is up", "version", version(), "mode", string(cfg.Mode), "metrics", cfg.Metrics.Listen, "page", cfg.Page.Listen, "socket", cfg.API.Socket)
 	err = g.Run()
@@ -201,7 +192,7 @@ func keepSeries(ctx context.Context, latest func() *state.Snapshot, to *series.S
 var errSignal = errors.New("asked to stop")
 
 // signals reloads on SIGHUP and ends on SIGTERM and SIGINT.
-func signals(ctx context.Context, f daemonFlags, level *slog.LevelVar, p *components, n *systemd.Notifier, asked <-chan os.Signal) error {
+func signals(ctx context.Context, cmd *cobra.Command, level *slog.LevelVar, p *components, n *systemd.Notifier, asked <-chan os.Signal) error {
 	for {
 		select {
 		case <-ctx.Done():
@@ -212,15 +203,15 @@ func signals(ctx context.Context, f daemonFlags, level *slog.LevelVar, p *compon
 				return errSignal
 			}
 			n.Reloading()
-			reload(ctx, f, level, p)
+			reload(ctx, cmd, level, p)
 			n.Ready("reloaded")
 		}
 	}
 }
 
 // reload takes a new config, or keeps the old one and says why.
-func reload(ctx context.Context, f daemonFlags, level *slog.LevelVar, p *components) {
-	cfg, err := loadConfig(f)
+func reload(ctx context.Context, cmd *cobra.Command, level *slog.LevelVar, p *components) {
+	cfg, err := loadConfig(cmd)
 	if err != nil {
 		p.log.Error("config rejected, the old one stays in force", "error", err)
 		if err := p.loop.RejectConfig(ctx, err); err != nil {
@@ -241,10 +232,10 @@ func reload(ctx context.Context, f daemonFlags, level *slog.LevelVar, p *compone
 }
 
 // shutDown restores everything, or hands over to the daemon that comes next.
-func shutDown(f daemonFlags, p *components, n *systemd.Notifier) error {
+func shutDown(cmd *cobra.Command, p *components, n *systemd.Notifier) error {
 	ctx, cancel := context.WithTimeout(context.Background(), shutdownTimeout)
 	defer cancel()
-	handover := f.handover
+	handover, _ := cmd.Flags().GetBool("handover")
 	if !handover {
 		again, err := systemd.StopIsRestart(ctx)
 		handover = again && err == nil
@@ -273,9 +264,9 @@ func shutDown(f daemonFlags, p *components, n *systemd.Notifier) error {
 	return err
 }
 
-// loadConfig reads the files; a missing default file is no error.
-func loadConfig(f daemonFlags) (config.Config, error) {
-	cfg, warnings, err := config.Load(f.config, f.dropDir)
+// loadConfig reads the files that withConfig's flags name; a missing default file is no error.
+func loadConfig(cmd *cobra.Command) (config.Config, error) {
+	cfg, warnings, err := config.Load(configFiles(cmd))
 	for _, w := range warnings {
 		fmt.Fprintln(os.Stderr, "trimtab: config:", w)
 	}

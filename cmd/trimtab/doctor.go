@@ -45,9 +45,8 @@ const (
 )
 
 func doctorCommand() *cobra.Command {
-	var file, dropDir string
 	var gpu bool
-	cmd := &cobra.Command{
+	cmd := withConfig(&cobra.Command{
 		Use:   "doctor",
 		Short: "Say what this host can and cannot do for trimtab, each with its fix",
 		Long: "Exit status: 0 able to tune, 1 able with less, 2 cannot tune.\n" +
@@ -55,15 +54,13 @@ func doctorCommand() *cobra.Command {
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if gpu {
-				return doctorGPU(cmd, file, dropDir)
+				return doctorGPU(cmd)
 			}
-			findings := examineShown(cmd, file, dropDir)
+			findings := examineShown(cmd)
 			return showGraded(cmd, findings, worst(findings), func() string { return findingsText(findings) })
 		},
-	}
+	})
 	cmd.Flags().BoolVar(&gpu, "gpu", false, "report on the containers that hold a GPU")
-	cmd.Flags().StringVar(&file, "config", config.DefaultFile, "config `FILE`")
-	cmd.Flags().StringVar(&dropDir, "conf-dir", config.DefaultDropDir, "`DIR` of *.yaml files that come after it")
 	return cmd
 }
 
@@ -77,12 +74,12 @@ func worst(findings []finding) int {
 }
 
 // examineShown examines, and says on a terminal what is being tried.
-func examineShown(cmd *cobra.Command, file, dropDir string) []finding {
+func examineShown(cmd *cobra.Command) []finding {
 	var now steps
 	now.begin("reading the config")
 	_, stop := startProgress(cmd.ErrOrStderr(), now.text)
 	defer stop()
-	findings := examine(cmd.Context(), file, dropDir, now.begin)
+	findings := examine(cmd, now.begin)
 	now.begin("asking the daemon what it had no room for")
 	if s, err := daemonClient(cmd).Status(cmd.Context()); err == nil { // else none runs, or answers: that is for `trimtab status`
 		findings = append(findings, examineLosses(s.Daemon)...)
@@ -103,7 +100,9 @@ func examineLosses(d state.Daemon) (out []finding) {
 }
 
 // examine looks at everything; one failure does not end the rest. trying is told what comes next.
-func examine(ctx context.Context, file, dropDir string, trying func(string)) []finding {
+func examine(cmd *cobra.Command, trying func(string)) []finding {
+	ctx := cmd.Context()
+	file, dropDir := configFiles(cmd)
 	cfg, warnings, err := config.Load(file, dropDir)
 	var said []string
 	for _, w := range warnings {
@@ -137,8 +136,8 @@ func examine(ctx context.Context, file, dropDir string, trying func(string)) []f
 
 // checkHost is `trimtab daemon --check`: the doctor's findings, as an error where
 // the host cannot be tuned.
-func checkHost(cmd *cobra.Command, f daemonFlags) error {
-	findings := examineShown(cmd, f.config, f.dropDir)
+func checkHost(cmd *cobra.Command) error {
+	findings := examineShown(cmd)
 	if err := show(cmd, findings, func() string { return findingsText(findings) }); err != nil {
 		return err
 	}

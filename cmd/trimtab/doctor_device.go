@@ -175,8 +175,8 @@ const (
 )
 
 // doctorGPU reports on every container that holds a GPU; it changes nothing.
-func doctorGPU(cmd *cobra.Command, file, dropDir string) error {
-	cfg, _, err := config.Load(file, dropDir)
+func doctorGPU(cmd *cobra.Command) error {
+	cfg, _, err := config.Load(configFiles(cmd))
 	if err != nil {
 		return err
 	}

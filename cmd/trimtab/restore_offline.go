@@ -31,9 +31,7 @@ const switchedOffTimeout = 5 * time.Second
 
 // restoreOffline puts originals back without a daemon. It refuses while a daemon runs: that would do it better.
 func restoreOffline(cmd *cobra.Command, names []string) ([]state.ActionResult, error) {
-	file, _ := cmd.Flags().GetString("config") // both are declared with the command
-	dropDir, _ := cmd.Flags().GetString("conf-dir")
-	cfg, _, err := config.Load(file, dropDir)
+	cfg, _, err := config.Load(configFiles(cmd))
 	if err != nil {
 		// A config that cannot be read must not keep anybody's limits.
 		fmt.Fprintf(cmd.ErrOrStderr(), "trimtab: the config is not valid, its defaults are used: %v\n", err)
