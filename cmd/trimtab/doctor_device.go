@@ -86,9 +86,7 @@ func examineGPU(s gpuSummary, err error) []finding {
 
 // supportFinding is a row of the support table, which has all keys.
 func supportFinding(key string) finding {
-	rows := supportRows()
-	row := rows[slices.IndexFunc(rows, func(r supportRow) bool { return r.key == key })]
-	return finding{What: "support", Level: levelOK, Text: row.String()}
+	return finding{What: "support", Level: levelOK, Text: supportRows()[key].String()}
 }
 
 // gpuText counts: "virtual: 2 GPUs, 4 slices, driver 570.1; shared: time-slicing".

@@ -10,8 +10,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/trimtab/trimtab/probes"
 	"github.com/trimtab/trimtab/probes/nvml"
 	"github.com/trimtab/trimtab/tuner/config"
@@ -19,33 +17,16 @@ import (
 
 const supportPage = "../../docs/support.md"
 
-// TestSupportPage: what the page says and what doctor prints is one table.
+// TestSupportPage: what the doctor prints the page says too.
 func TestSupportPage(t *testing.T) {
 	page, err := os.ReadFile(supportPage)
 	if err != nil {
 		t.Fatal(err)
 	}
-	head, rest, ok := strings.Cut(string(page), "| what |")
-	_, tail, end := strings.Cut(rest, "\n\n")
-	if !ok || !end {
-		t.Fatalf("%s has no table", supportPage)
-	}
-	want := head + supportTable() + "\n" + tail
-	if os.Getenv("UPDATE_SCRIPTS") != "" {
-		if err := os.WriteFile(supportPage, []byte(want), 0o644); err != nil {
-			t.Fatal(err)
+	for key, r := range supportRows() {
+		if line := fmt.Sprintf("\n| %s | %s | %s | %s | %s |\n", r.situation, r.seen, r.attributed, r.tuned, r.ran); !strings.Contains(string(page), line) {
+			t.Errorf("%s has no row of %s:%s", supportPage, key, line)
 		}
-		return
-	}
-	if diff := cmp.Diff(want, string(page)); diff != "" {
-		t.Errorf("UPDATE_SCRIPTS=1 go test fixes it (-table +page):\n%s", diff)
-	}
-	seen := map[string]bool{}
-	for _, r := range supportRows() {
-		if seen[r.key] || strings.Contains(r.String(), "|") {
-			t.Errorf("row %q is there twice, or breaks the table", r.key)
-		}
-		seen[r.key] = true
 	}
 }
 
@@ -143,14 +124,4 @@ func TestExamineSupport(t *testing.T) {
 	if last := got[len(got)-1]; !strings.HasPrefix(last.Text, "rootless Docker") {
 		t.Errorf("rootless Docker is not found: %v", got)
 	}
-}
-
-// supportTable is the table as docs/support.md holds it.
-func supportTable() string {
-	var b strings.Builder
-	b.WriteString("| what | seen | attributed | tuned | has run |\n|---|---|---|---|---|\n")
-	for _, r := range supportRows() {
-		fmt.Fprintf(&b, "| %s | %s | %s | %s | %s |\n", r.situation, r.seen, r.attributed, r.tuned, r.ran)
-	}
-	return b.String()
 }
