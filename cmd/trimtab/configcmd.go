@@ -38,7 +38,7 @@ func configCommand() *cobra.Command {
 type checked struct {
 	OK       bool             `json:"ok"`
 	Problems []config.Problem `json:"problems"`
-	Warnings []config.Warning `json:"warnings"`
+	Warnings []string         `json:"warnings"`
 }
 
 func runConfigCheck(cmd *cobra.Command, args []string) error {
@@ -53,7 +53,7 @@ func runConfigCheck(cmd *cobra.Command, args []string) error {
 		dir = flag
 	}
 	cfg, warnings, err := config.Load(file, dir)
-	result := checked{OK: err == nil, Problems: append([]config.Problem{}, config.Problems(err)...), Warnings: append([]config.Warning{}, warnings...)}
+	result := checked{OK: err == nil, Problems: append([]config.Problem{}, config.Problems(err)...), Warnings: append([]string{}, warnings...)}
 	for _, web := range []struct{ key, path string }{{"metrics.webConfig", cfg.Metrics.WebConfig}, {"page.webConfig", cfg.Page.WebConfig}} {
 		if webErr := httpd.CheckWebConfig(web.path); err == nil && webErr != nil {
 			// Not the daemon's end: it would take the rest, and not serve this.

@@ -104,11 +104,7 @@ func examine(cmd *cobra.Command, trying func(string)) []finding {
 	ctx := cmd.Context()
 	file, dropDir := configFiles(cmd)
 	cfg, warnings, err := config.Load(file, dropDir)
-	var said []string
-	for _, w := range warnings {
-		said = append(said, string(w))
-	}
-	findings := []finding{grade("config", err, levelBroken, cmp.Or(strings.Join(said, "; "), file), "`trimtab config check` names each problem")}
+	findings := []finding{grade("config", err, levelBroken, cmp.Or(strings.Join(warnings, "; "), file), "`trimtab config check` names each problem")}
 	if err != nil {
 		cfg = config.Default()
 	}

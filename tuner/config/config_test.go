@@ -97,7 +97,7 @@ func TestDropInsOverrideAndAppend(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(warnings) != 1 || !strings.Contains(string(warnings[0]), "notes.txt") {
+	if len(warnings) != 1 || !strings.Contains(warnings[0], "notes.txt") {
 		t.Errorf("warnings %q, want one about notes.txt", warnings)
 	}
 	want := Default()
@@ -145,10 +145,7 @@ func TestWhatOthersCouldChangeIsWarnedOf(t *testing.T) {
 				t.Fatal(err)
 			}
 			_, warnings, err := Load(file, dropDir)
-			var got string
-			for _, w := range warnings {
-				got += string(w)
-			}
+			got := strings.Join(warnings, "")
 			if err != nil || (got == "") != (c.want == "") || !strings.HasSuffix(got, c.want) {
 				t.Errorf("warnings %q, error %v; want %q", warnings, err, c.want)
 			}
@@ -167,7 +164,7 @@ func TestOpenTokensAreWarnedOf(t *testing.T) {
 		"otlp: {url: 'http://x.example:4318'}":                     "",
 	} {
 		_, warnings, err := Load(write(t, t.TempDir(), "trimtab.yaml", "notify:\n  "+text+"\n"), "")
-		if err != nil || (len(warnings) == 1) != (want != "") || want != "" && !strings.Contains(string(warnings[0]), want) {
+		if err != nil || (len(warnings) == 1) != (want != "") || want != "" && !strings.Contains(warnings[0], want) {
 			t.Errorf("%s: %q, %v", text, warnings, err)
 		}
 	}
@@ -317,7 +314,7 @@ func TestOldNames(t *testing.T) {
 	told := []string{"c.yaml:1: observe is watch now", "c.yaml:2: ramp is maxTuned now", "c.yaml:3: heal is repairGPUAccess now", "c.yaml:4: budget is overhead now",
 		"c.yaml:4: budget.job is overhead.perContainer now", "c.yaml:5: thresholds.steal is thresholds.maxExcessSteal now", "c.yaml:6: idle.after is gpu.idleAfter now"}
 	for i, want := range told {
-		if i >= len(warnings) || !strings.Contains(string(warnings[i]), want) {
+		if i >= len(warnings) || !strings.Contains(warnings[i], want) {
 			t.Errorf("not told: %s", want)
 		}
 	}
@@ -400,7 +397,7 @@ func TestOpenPageIsWarnedOf(t *testing.T) {
 		if err != nil {
 			t.Errorf("%s: %v", text, err)
 		}
-		if got := len(warnings) == 1 && strings.Contains(string(warnings[0]), "trimtab.yaml:1: page.listen: whoever reaches"); got != warned || !warned && len(warnings) > 0 {
+		if got := len(warnings) == 1 && strings.Contains(warnings[0], "trimtab.yaml:1: page.listen: whoever reaches"); got != warned || !warned && len(warnings) > 0 {
 			t.Errorf("%s: %q", text, warnings)
 		}
 	}

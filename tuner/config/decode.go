@@ -20,7 +20,7 @@ type decoder struct {
 	at         map[string]string // key → "FILE:LINE" of what set it last
 	seen       map[string]int    // key → line that set it in this file, by either name
 	problems   []Problem
-	warnings   []Warning
+	warnings   []string
 }
 
 // position finds where a key was set, or else the nearest block around it.
@@ -114,7 +114,7 @@ func (d *decoder) renamed(n *yaml.Node, was, is string) {
 	if lastOf(was) == lastOf(is) || was == "idle" {
 		return
 	}
-	d.warnings = append(d.warnings, Warning(fmt.Sprintf("%s: %s is %s now: write it there; the old name ends with the next release", d.line(n), was, is)))
+	d.warnings = append(d.warnings, fmt.Sprintf("%s: %s is %s now: write it there; the old name ends with the next release", d.line(n), was, is))
 }
 
 // lastOf is a key's last part.

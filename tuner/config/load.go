@@ -19,9 +19,6 @@ import (
 // maxFileBytes bounds a configuration file; a longer one is a mistake.
 const maxFileBytes = 1 << 20
 
-// Warning is something that is allowed and probably not meant.
-type Warning string
-
 // Problem is one thing that is wrong, and where.
 type Problem struct {
 	At   string `json:"at,omitempty"`  // "FILE:LINE", or FILE, or "" for a value that no file set
@@ -44,8 +41,9 @@ func (p Problem) Error() string {
 // Load reads the file, then the .yaml files of dropDir in the order of their
 // names: later ones override single values and append match rules. A file or
 // folder that is not there is a warning, and the defaults stand; an empty dropDir
-// is not read. The error joins all Problems; the Config is then not to be used.
-func Load(file, dropDir string) (Config, []Warning, error) {
+// is not read. Warnings are of what is allowed and probably not meant. The error
+// joins all Problems; the Config is then not to be used.
+func Load(file, dropDir string) (Config, []string, error) {
 	files, warnings, err := listFiles(file, dropDir)
 	if err != nil {
 		return Config{}, warnings, errors.Join(err)
@@ -60,14 +58,14 @@ func Load(file, dropDir string) (Config, []Warning, error) {
 	warnings = append(warnings, d.warnings...)
 	for key, why := range Retired() {
 		if at := d.position(key); at != "" {
-			warnings = append(warnings, Warning(fmt.Sprintf("%s: %s has no effect any more: %s; take it out", at, key, why)))
+			warnings = append(warnings, fmt.Sprintf("%s: %s has no effect any more: %s; take it out", at, key, why))
 		}
 	}
 	if w := cfg.openPage(); w != "" {
-		warnings = append(warnings, Warning(d.position("page.listen")+": "+w))
+		warnings = append(warnings, d.position("page.listen")+": "+w)
 	}
 	for key, w := range cfg.Notify.openTokens() {
-		warnings = append(warnings, Warning(d.position(key)+": "+w))
+		warnings = append(warnings, d.position(key)+": "+w)
 	}
 	problems := d.problems
 	if len(problems) == 0 { // what failed to decode would only be found wrong twice
@@ -127,12 +125,12 @@ func Problems(err error) (out []Problem) {
 }
 
 // listFiles returns what is to be read, in order.
-func listFiles(file, dropDir string) (files []string, warnings []Warning, err error) {
+func listFiles(file, dropDir string) (files []string, warnings []string, err error) {
 	switch _, err := os.Stat(file); {
 	case err == nil:
 		files = append(files, file)
 	case errors.Is(err, fs.ErrNotExist):
-		warnings = append(warnings, Warning(file+" is not there: the defaults are in force"))
+		warnings = append(warnings, file+" is not there: the defaults are in force")
 	default:
 		return nil, nil, Problem{At: file, Text: err.Error()}
 	}
@@ -147,7 +145,7 @@ func listFiles(file, dropDir string) (files []string, warnings []Warning, err er
 		switch {
 		case e.IsDir() || strings.HasPrefix(e.Name(), "."):
 		case filepath.Ext(e.Name()) != ".yaml":
-			warnings = append(warnings, Warning(filepath.Join(dropDir, e.Name())+" is not read: its name does not end in .yaml"))
+			warnings = append(warnings, filepath.Join(dropDir, e.Name())+" is not read: its name does not end in .yaml")
 		default:
 			files = append(files, filepath.Join(dropDir, e.Name()))
 		}
@@ -156,16 +154,16 @@ func listFiles(file, dropDir string) (files []string, warnings []Warning, err er
 }
 
 // checkOwner warns of what lets others than root, and than who asks, change what the daemon does.
-func checkOwner(name string) (out []Warning) {
+func checkOwner(name string) (out []string) {
 	info, err := os.Stat(name)
 	if err != nil {
 		return nil // reading it says so
 	}
 	if stat, ok := info.Sys().(*syscall.Stat_t); ok && stat.Uid != 0 && int(stat.Uid) != os.Geteuid() {
-		out = append(out, Warning(fmt.Sprintf("%s is user %d's, who can change it: chown root it", name, stat.Uid)))
+		out = append(out, fmt.Sprintf("%s is user %d's, who can change it: chown root it", name, stat.Uid))
 	}
 	if info.Mode().Perm()&0o022 != 0 {
-		out = append(out, Warning(fmt.Sprintf("%s can be written by others (mode %04o): chmod go-w it", name, info.Mode().Perm())))
+		out = append(out, fmt.Sprintf("%s can be written by others (mode %04o): chmod go-w it", name, info.Mode().Perm()))
 	}
 	return out
 }
