@@ -130,16 +130,15 @@ func runGroup(cmd *cobra.Command, level *slog.LevelVar, p *components, n *system
 	add(func(ctx context.Context) error { return server.Run(ctx, listener) })
 	// Without metrics and page jobs are tuned all the same (law: each part alone).
 	if c := cfg.Metrics; c.Listen != "" {
-		server := metrics.NewServer(metrics.Options{Listen: c.Listen, Group: cfg.API.ReadGroup, WebConfig: c.WebConfig, Version: version(),
-			Latest: p.loop.Snapshot, Healthy: p.alive, Logger: log.With("component", "metrics")})
-		if err := addServer(add, server); err != nil {
+		own := log.With("component", "metrics")
+		if err := addServer(add, &httpd.Server{Name: "metrics", Listens: c.Listen, Group: cfg.API.ReadGroup, WebConfig: c.WebConfig,
+			Handler: metrics.Handler(version(), p.loop.Snapshot, p.alive, own), Logger: own}); err != nil {
 			log.Error("metrics are not served", "error", err)
 		}
 	}
 	if c := cfg.Page; c.Listen != "" {
-		shown := page.New(page.Options{Listen: c.Listen, Group: cfg.API.ReadGroup, WebConfig: c.WebConfig, Hosts: c.Hosts,
-			Latest: p.loop.Snapshot, Looking: server.Looking(), Logger: log.With("component", "page")})
-		if err := addServer(add, shown); err != nil {
+		if err := addServer(add, &httpd.Server{Name: "page", Listens: c.Listen, Group: cfg.API.ReadGroup, WebConfig: c.WebConfig,
+			Handler: page.Handler(c.Listen, c.Hosts, p.loop.Snapshot, server.Looking()), Logger: log.With("component", "page")}); err != nil {
 			log.Error("the page is not served", "error", err)
 		}
 	}

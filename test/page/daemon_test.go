@@ -21,6 +21,7 @@ import (
 	"github.com/trimtab/trimtab/tuner/account"
 	"github.com/trimtab/trimtab/tuner/api"
 	"github.com/trimtab/trimtab/tuner/control"
+	"github.com/trimtab/trimtab/tuner/httpd"
 	"github.com/trimtab/trimtab/tuner/page"
 	"github.com/trimtab/trimtab/tuner/profiles"
 	"github.com/trimtab/trimtab/tuner/series"
@@ -94,7 +95,7 @@ func serve(t *testing.T, d *daemon) string {
 func serveUntil(t *testing.T, ctx context.Context, d *daemon) (url string, ended chan struct{}) {
 	t.Helper()
 	log := slog.New(slog.DiscardHandler)
-	s := page.New(page.Options{Listen: "127.0.0.1:0", Latest: d.Snapshot, Looking: api.NewServer(d, log, time.Now).Looking(), Logger: log})
+	s := &httpd.Server{Name: "page", Listens: "127.0.0.1:0", Handler: page.Handler("127.0.0.1:0", nil, d.Snapshot, api.NewServer(d, log, time.Now).Looking()), Logger: log}
 	l, err := s.Listen(t.Context())
 	if err != nil {
 		t.Fatal(err)
@@ -286,13 +287,13 @@ func ask(b *testing.B, d *daemon, s *state.Snapshot) {
 	var spent time.Duration
 	for b.Loop() {
 		b.StopTimer()
-		p := page.New(page.Options{Latest: d.Snapshot, Looking: api.NewServer(d, log, time.Now).Looking(), Logger: log})
+		p := page.Handler("", nil, d.Snapshot, api.NewServer(d, log, time.Now).Looking())
 		w := httptest.NewRecorder()
 		r := httptest.NewRequest(http.MethodGet, "http://localhost/v1/containers", nil)
 		r.Header.Set("Accept-Encoding", "gzip")
 		before := cpuTime(b)
 		b.StartTimer()
-		p.Handler.ServeHTTP(w, r)
+		p.ServeHTTP(w, r)
 		spent += cpuTime(b) - before
 		b.ReportMetric(float64(w.Body.Len()), "bytes")
 	}

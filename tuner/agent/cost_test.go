@@ -256,8 +256,7 @@ type lookers struct {
 func lookAt(ctx context.Context, t *testing.T, d *daemon, n int, all *sync.WaitGroup, spent *cpuMeter) *lookers {
 	t.Helper()
 	log := slog.New(slog.DiscardHandler)
-	s := page.New(page.Options{Latest: d.Snapshot, Looking: api.NewServer(d, log, time.Now).Looking(), Logger: log})
-	l := &lookers{page: s.Handler, spent: spent}
+	l := &lookers{page: page.Handler("", nil, d.Snapshot, api.NewServer(d, log, time.Now).Looking()), spent: spent}
 	for i := range n {
 		all.Go(func() { l.follow(ctx) })
 		all.Go(func() { l.browse(ctx, d, i) })

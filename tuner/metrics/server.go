@@ -10,29 +10,18 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 	"github.com/prometheus/exporter-toolkit/web"
 
-	"github.com/trimtab/trimtab/tuner/httpd"
 	"github.com/trimtab/trimtab/tuner/state"
 )
 
 const maxScrapes = 4 // at once; more are answered 503
 
-// Options are what a server needs.
-type Options struct {
-	Listen    string // host:port, or unix:PATH
-	Group     string // whose members may connect to unix:PATH, beside root
-	WebConfig string // exporter-toolkit's file with TLS and users; "": neither
-	Version   string
-	Latest    func() *state.Snapshot // see NewCollector
-	Healthy   func() error           // nil while the daemon does its work; must be safe for concurrent use
-	Logger    *slog.Logger
-}
-
-// NewServer serves /metrics, /healthz and a landing page; nothing is listened on before Listen.
-func NewServer(opts Options) *httpd.Server {
+// Handler answers /metrics, /healthz and with a landing page. healthy is nil while the daemon does its
+// work; it and latest (see NewCollector) must be safe for concurrent use.
+func Handler(version string, latest func() *state.Snapshot, healthy func() error, log *slog.Logger) http.Handler {
 	reg := prometheus.NewRegistry()
-	reg.MustRegister(NewCollector(opts.Latest), collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	reg.MustRegister(NewCollector(latest), collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	landing, err := web.NewLandingPage(web.LandingConfig{
-		Name: "trimtab", Description: "Finds where training jobs lose step time, and gives it back.", Version: opts.Version, Profiling: "false",
+		Name: "trimtab", Description: "Finds where training jobs lose step time, and gives it back.", Version: version, Profiling: "false",
 		Links: []web.LandingLinks{{Address: "metrics", Text: "Metrics"}, {Address: "healthz", Text: "Health"}},
 	})
 	if err != nil {
@@ -40,14 +29,14 @@ func NewServer(opts Options) *httpd.Server {
 	}
 	mux := http.NewServeMux()
 	mux.Handle("GET /{$}", landing)
-	mux.Handle("GET /healthz", health(opts.Healthy))
+	mux.Handle("GET /healthz", health(healthy))
 	mux.Handle("GET /metrics", promhttp.HandlerFor(reg, promhttp.HandlerOpts{
-		ErrorLog:            slog.NewLogLogger(opts.Logger.Handler(), slog.LevelError),
+		ErrorLog:            slog.NewLogLogger(log.Handler(), slog.LevelError),
 		ErrorHandling:       promhttp.ContinueOnError, // one bad series must not hide the others
 		Registry:            reg,                      // counts its own errors
 		MaxRequestsInFlight: maxScrapes,
 	}))
-	return &httpd.Server{Name: "metrics", Listens: opts.Listen, Group: opts.Group, WebConfig: opts.WebConfig, Handler: mux, Logger: opts.Logger}
+	return mux
 }
 
 // health answers 200 while healthy says so, else 503 and why.

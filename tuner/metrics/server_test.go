@@ -31,17 +31,22 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-func newServer(t *testing.T, opts Options) *httpd.Server {
-	t.Helper()
-	opts.Latest, opts.Logger = busy, slog.New(slog.DiscardHandler)
-	return NewServer(opts)
+// options are what a test asks for.
+type options struct {
+	listen, group, webConfig string
+	healthy                  func() error
+}
+
+func newServer(o options) *httpd.Server {
+	log := slog.New(slog.DiscardHandler)
+	return &httpd.Server{Name: "metrics", Listens: o.listen, Group: o.group, WebConfig: o.webConfig, Handler: Handler("v1", busy, o.healthy, log), Logger: log}
 }
 
 // start runs a server until the test ends and returns its address.
-func start(t *testing.T, opts Options) string {
+func start(t *testing.T, o options) string {
 	t.Helper()
-	opts.Listen = "127.0.0.1:0"
-	s := newServer(t, opts)
+	o.listen = "127.0.0.1:0"
+	s := newServer(o)
 	l, err := s.Listen(t.Context())
 	if err != nil {
 		t.Fatal(err)
@@ -74,7 +79,7 @@ func TestPages(t *testing.T) {
 		{"/debug/pprof/", nil, 404, ""},
 	}
 	for _, tc := range tests {
-		s := newServer(t, Options{Healthy: func() error { return tc.healthy }})
+		s := newServer(options{healthy: func() error { return tc.healthy }})
 		rec := httptest.NewRecorder()
 		s.Handler.ServeHTTP(rec, httptest.NewRequest(http.MethodGet, tc.path, nil))
 		if rec.Code != tc.code || !strings.Contains(rec.Body.String(), tc.has) {
@@ -84,7 +89,7 @@ func TestPages(t *testing.T) {
 }
 
 func TestServesPlainHTTPAndStops(t *testing.T) {
-	addr := start(t, Options{})
+	addr := start(t, options{})
 	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
 	resp, err := client.Get("http://" + addr + "/metrics")
 	if err != nil {
@@ -101,7 +106,7 @@ func TestTLSAndUsers(t *testing.T) {
 	if err := httpd.CheckWebConfig(config); err != nil {
 		t.Fatal(err)
 	}
-	addr := start(t, Options{WebConfig: config})
+	addr := start(t, options{webConfig: config})
 	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true, TLSClientConfig: &tls.Config{RootCAs: pool}}}
 	for _, tc := range []struct {
 		user, password string
@@ -133,7 +138,7 @@ func TestBadWebConfigIsAnError(t *testing.T) {
 	if httpd.CheckWebConfig(bad) == nil {
 		t.Error("CheckWebConfig accepts a certificate that is not there")
 	}
-	s := newServer(t, Options{Listen: "127.0.0.1:0", WebConfig: bad})
+	s := newServer(options{listen: "127.0.0.1:0", webConfig: bad})
 	l, err := s.Listen(t.Context())
 	if err != nil {
 		t.Fatal(err)
@@ -152,7 +157,7 @@ func TestPortInUseNamesTheFix(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer l.Close()
-	_, err = newServer(t, Options{Listen: l.Addr().String()}).Listen(t.Context())
+	_, err = newServer(options{listen: l.Addr().String()}).Listen(t.Context())
 	if err == nil || !strings.Contains(err.Error(), "metrics.listen") {
 		t.Errorf("error %v does not name the setting", err)
 	}
@@ -198,7 +203,7 @@ func webConfig(t *testing.T) (path string, pool *x509.CertPool) {
 // Others may hold as many connections as they like, silent, idle, or with half a request:
 // few are kept, and a scrape is answered.
 func TestConnectionsAreBounded(t *testing.T) {
-	addr := start(t, Options{})
+	addr := start(t, options{})
 	var held []net.Conn
 	t.Cleanup(func() {
 		for _, c := range held {
@@ -259,7 +264,7 @@ func TestUnixSocket(t *testing.T) {
 	if err := left.Close(); err != nil {
 		t.Fatal(err)
 	}
-	s := newServer(t, Options{Listen: "unix:" + path, Group: "nobody-has-this-group"})
+	s := newServer(options{listen: "unix:" + path, group: "nobody-has-this-group"})
 	l, err := s.Listen(t.Context())
 	if err != nil {
 		t.Fatal(err)
@@ -293,7 +298,7 @@ func TestUnixSocket(t *testing.T) {
 // One HTTP/2 connection may not ask for more at once than a few others do.
 func TestStreamsOfAConnection(t *testing.T) {
 	file, pool := webConfig(t)
-	addr := start(t, Options{WebConfig: file})
+	addr := start(t, options{webConfig: file})
 	c, err := tls.Dial("tcp", addr, &tls.Config{RootCAs: pool, NextProtos: []string{"h2"}, ServerName: "127.0.0.1"})
 	if err != nil {
 		t.Fatal(err)

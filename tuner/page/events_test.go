@@ -15,13 +15,14 @@ import (
 	"testing"
 	"time"
 
+	"github.com/trimtab/trimtab/tuner/httpd"
 	"github.com/trimtab/trimtab/tuner/state"
 )
 
 // serve runs the page on a port until the test ends.
 func serve(t *testing.T, d *daemon) string {
 	t.Helper()
-	s := New(Options{Listen: "127.0.0.1:0", Latest: d.latest, Looking: d, Logger: slog.New(slog.DiscardHandler)})
+	s := &httpd.Server{Name: "page", Listens: "127.0.0.1:0", Handler: Handler("127.0.0.1:0", nil, d.latest, d), Logger: slog.New(slog.DiscardHandler)}
 	l, err := s.Listen(t.Context())
 	if err != nil {
 		t.Fatal(err)

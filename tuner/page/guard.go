@@ -57,16 +57,16 @@ func (g guard) allows(host string) bool {
 	return slices.Contains(g.names, name)
 }
 
-// names are those of Options.Hosts, of the listener and of this machine.
-func names(o Options) []string {
+// names are these hosts', the listener's and this machine's.
+func names(listen string, hosts []string) []string {
 	out := []string{"localhost"}
 	if name, err := os.Hostname(); err == nil {
 		out = append(out, name)
 	}
-	if host, _, err := net.SplitHostPort(o.Listen); err == nil && host != "" {
+	if host, _, err := net.SplitHostPort(listen); err == nil && host != "" {
 		out = append(out, host)
 	}
-	out = append(out, o.Hosts...)
+	out = append(out, hosts...)
 	for i, name := range out {
 		out[i] = strings.ToLower(strings.TrimSuffix(name, "."))
 	}

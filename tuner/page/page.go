@@ -4,30 +4,18 @@
 package page
 
 import (
-	"log/slog"
 	"net/http"
 
-	"github.com/trimtab/trimtab/tuner/httpd"
 	"github.com/trimtab/trimtab/tuner/state"
 )
 
-// Options are what a server needs.
-type Options struct {
-	Listen    string   // host:port, or unix:PATH
-	Group     string   // whose members may connect to unix:PATH, beside root
-	WebConfig string   // exporter-toolkit's file with TLS and users; "": neither
-	Hosts     []string // names by which browsers may ask, beside localhost and addresses
-	Latest    func() *state.Snapshot
-	Looking   http.Handler // the API's routes that change nothing
-	Logger    *slog.Logger
-}
-
-// New returns a server; nothing is listened on before Listen.
-func New(o Options) *httpd.Server {
+// Handler is the page. listen is where it is asked (host:port, or unix:PATH), hosts are names by which
+// browsers may ask beside localhost and addresses, looking are the API's routes that change nothing.
+func Handler(listen string, hosts []string, latest func() *state.Snapshot, looking http.Handler) http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle("GET /", newFiles())
-	answers := newShared(o.Looking, o.Latest)
+	answers := newShared(looking, latest)
 	mux.Handle("GET /v1/", answers)
-	mux.Handle("GET /events", newEvents(o.Looking, o.Latest, answers.snapshot))
-	return &httpd.Server{Name: "page", Listens: o.Listen, Group: o.Group, WebConfig: o.WebConfig, Handler: guard{names(o), mux}, Logger: o.Logger}
+	mux.Handle("GET /events", newEvents(looking, latest, answers.snapshot))
+	return guard{names(listen, hosts), mux}
 }

@@ -5,7 +5,6 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"regexp"
@@ -49,7 +48,7 @@ func (d *daemon) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 func handler(t *testing.T, d *daemon) http.Handler {
 	t.Helper()
-	return New(Options{Listen: "node7:9478", Hosts: []string{"Node7.Example.com."}, Latest: d.latest, Looking: d, Logger: slog.New(slog.DiscardHandler)}).Handler
+	return Handler("node7:9478", []string{"Node7.Example.com."}, d.latest, d)
 }
 
 func ask(h http.Handler, method, target string, headers ...string) *httptest.ResponseRecorder {
