@@ -11,6 +11,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/sys/unix"
 
 	"github.com/trimtab/trimtab/policies"
@@ -18,6 +19,7 @@ import (
 	"github.com/trimtab/trimtab/policies/lend"
 	"github.com/trimtab/trimtab/policies/share"
 	probecgroup "github.com/trimtab/trimtab/probes/cgroup"
+	"github.com/trimtab/trimtab/probes/child"
 	"github.com/trimtab/trimtab/probes/network"
 	"github.com/trimtab/trimtab/probes/uprobe"
 	"github.com/trimtab/trimtab/runtime"
@@ -29,6 +31,7 @@ import (
 	"github.com/trimtab/trimtab/tuner/control"
 	"github.com/trimtab/trimtab/tuner/enrolment"
 	"github.com/trimtab/trimtab/tuner/history"
+	"github.com/trimtab/trimtab/tuner/metrics"
 	"github.com/trimtab/trimtab/tuner/notify"
 	"github.com/trimtab/trimtab/tuner/originals"
 	"github.com/trimtab/trimtab/tuner/profiles"
@@ -117,6 +120,22 @@ func newActuator(cfg config.Config, all engines, left func(runtime.Container) ru
 		},
 		CheckGPU: func(ctx context.Context, c runtime.Container) error { return checkGPU(ctx, left(c)) }, Memory: memoryUse, Disabled: disabled, Logger: log,
 	})
+}
+
+// tellLast bounds how long the end waits for what is still to be told.
+const tellLast = 5 * time.Second
+
+// newReceivers makes those that the config names. What is wrong with one is said when it is told
+// something, and by doctor.
+func newReceivers(c config.Notify, latest func() *state.Snapshot, healthy func() error, log *slog.Logger) (*notify.Notifier, error) {
+	reg := prometheus.NewRegistry()
+	reg.MustRegister(metrics.NewCollector(latest))
+	host, err := os.Hostname()
+	if err != nil {
+		return nil, err
+	}
+	return notify.New(notify.Options{Config: c, Host: host, Version: version(), Latest: latest, Healthy: healthy, Metrics: reg,
+		Start: child.Start, Log: log.With("component", "notify")}), nil
 }
 
 // above is what bounds the control groups above a container.
@@ -394,4 +413,42 @@ func (p *components) takeHandover() bool {
 		return false
 	}
 	return fresh
+}
+
+// hostLockFile keeps apart daemons that work on one host with different state directories: each
+// would take the other's values for originals. The one with the default directory holds it alone.
+// Others, which tests and trials are, share it.
+const hostLockFile = "/run/trimtab/host.lock"
+
+// lockHost refuses a daemon beside another one. Where the file cannot be made or locked there is no
+// lock: the state directory and the socket still keep two apart.
+func lockHost(path string, cfg config.Config, log *slog.Logger) (*os.File, error) {
+	take := statefile.Share
+	if filepath.Clean(cfg.StateDir) == config.Default().StateDir {
+		take = statefile.Lock
+	}
+	err := os.MkdirAll(filepath.Dir(path), 0o755)
+	var f *os.File
+	if err == nil {
+		f, err = os.OpenFile(path, os.O_RDWR|os.O_CREATE|unix.O_NOFOLLOW, 0o600)
+	}
+	if err == nil {
+		if err = take(f, lockPatience); err == nil {
+			return f, nil
+		}
+		_ = f.Close() // nothing was written
+	}
+	if errors.Is(err, unix.EWOULDBLOCK) {
+		return nil, fmt.Errorf("another trimtab daemon, with a state directory other than %s, works on this host: stop it first", cfg.StateDir)
+	}
+	log.Warn("a daemon with another state directory would not be noticed", "error", err)
+	return nil, nil
+}
+
+// unlock is for the end of all else.
+func (p *components) unlock() error {
+	if p.hostLock == nil {
+		return p.lock.Close()
+	}
+	return errors.Join(p.lock.Close(), p.hostLock.Close())
 }

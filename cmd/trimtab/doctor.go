@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -184,6 +185,19 @@ func examinePrograms() []finding {
 	for _, lost := range missing {
 		out = append(out, finding{What: "programs", Level: levelDegraded, Text: lost, Hint: "a newer kernel"})
 	}
+	return out
+}
+
+// examineReceivers asks each that is told of decisions whether it could be.
+func examineReceivers(ctx context.Context, cfg config.Config) (out []finding) {
+	none := func() *state.Snapshot { return &state.Snapshot{} }
+	n, err := newReceivers(cfg.Notify, none, func() error { return nil }, slog.New(slog.DiscardHandler))
+	if err != nil {
+		return []finding{grade("notify", err, levelDegraded, "", "")}
+	}
+	n.Check(ctx, func(name string, err error) {
+		out = append(out, grade(name, err, levelDegraded, "can be told of decisions", "the rest goes on without it; docs/notify.md"))
+	})
 	return out
 }
 
