@@ -10,41 +10,37 @@ import (
 func (e *emitter) totals(s *state.Snapshot) {
 	e.zeros(s.Daemon.Policies)
 	t := s.Totals
-	for _, c := range t.Plans {
-		e.set("trimtab_plans_total", c.Value, clean(c.Policy), clean(c.Result))
-	}
-	for _, c := range t.Changes {
-		e.set("trimtab_changes_total", c.Value, clean(c.Policy), clean(string(c.Knob)), clean(c.Result))
-	}
-	for _, c := range t.Trials {
-		e.set("trimtab_trials_total", c.Value, clean(c.Policy), clean(c.Result))
-	}
-	for _, c := range t.Rejections {
-		e.set("trimtab_rejections_total", c.Value, clean(c.Result))
-	}
+	e.counts("trimtab_plans_total", t.Plans)
+	e.counts("trimtab_changes_total", t.Changes)
+	e.counts("trimtab_trials_total", t.Trials)
+	e.counts("trimtab_rejections_total", t.Rejections)
 	e.set("trimtab_lent_cpu_seconds_total", t.LentSeconds)
-	for _, c := range t.Restores {
-		e.set("trimtab_restores_total", c.Value, clean(c.Result))
-	}
-	for _, c := range t.TeamParts {
-		e.set("trimtab_team_breakdown_seconds_total", c.Value, e.c.team(c.Team), clean(c.Part))
-	}
-	for _, c := range t.TeamVerdicts {
-		e.set("trimtab_team_verdict_windows_total", c.Value, e.c.team(c.Team), clean(string(c.Class)), clean(string(c.Cause)))
-	}
-	for _, c := range t.TeamGPUHeld {
-		e.set("trimtab_team_gpu_held_seconds_total", c.Value, e.c.team(c.Team))
-	}
-	for _, c := range t.TeamGPUIdle {
-		e.set("trimtab_team_gpu_held_idle_seconds_total", c.Value, e.c.team(c.Team))
-	}
+	e.counts("trimtab_restores_total", t.Restores)
+	e.counts("trimtab_team_breakdown_seconds_total", t.TeamParts)
+	e.counts("trimtab_team_verdict_windows_total", t.TeamVerdicts)
+	e.counts("trimtab_team_gpu_held_seconds_total", t.TeamGPUHeld)
+	e.counts("trimtab_team_gpu_held_idle_seconds_total", t.TeamGPUIdle)
 	e.uses(t)
 	e.set("trimtab_foreign_writes_total", float64(t.ForeignWrites))
 	e.set("trimtab_gpu_access_lost_total", float64(t.GPUAccessLost))
-	for _, c := range t.GPURepairs {
-		e.set("trimtab_gpu_access_repairs_total", c.Value, clean(c.Result))
-	}
+	e.counts("trimtab_gpu_access_repairs_total", t.GPURepairs)
 	e.apply = t.ApplySeconds
+}
+
+// counts renders counters by the labels that their family has.
+func (e *emitter) counts(name string, all []state.Count) {
+	for _, c := range all {
+		texts := map[string]string{"policy": c.Policy, "knob": string(c.Knob), "class": string(c.Class), "cause": string(c.Cause), "part": c.Part, "result": c.Result, "gate": c.Result}
+		var labels []string
+		for _, label := range e.c.families[name].Labels {
+			if label == "team" {
+				labels = append(labels, e.c.team(c.Team))
+			} else {
+				labels = append(labels, clean(texts[label]))
+			}
+		}
+		e.set(name, c.Value, labels...)
+	}
 }
 
 // uses renders what devices and CPUs were held for. A cause has all its terms from the first, at
@@ -61,9 +57,7 @@ func (e *emitter) uses(t state.Totals) {
 			e.set(term.name, term.value, labels...)
 		}
 	}
-	for _, c := range t.TeamLent {
-		e.set("trimtab_team_lent_cpu_seconds_total", c.Value, e.c.team(c.Team))
-	}
+	e.counts("trimtab_team_lent_cpu_seconds_total", t.TeamLent)
 }
 
 // zeros starts the series of the policy in force at 0: increase() does not see
