@@ -8,7 +8,6 @@ import (
 
 	"github.com/trimtab/trimtab/cmd/trimtab/internal/render"
 	"github.com/trimtab/trimtab/tuner/api"
-	"github.com/trimtab/trimtab/tuner/state"
 )
 
 func psCommand() *cobra.Command {
@@ -101,8 +100,5 @@ func runHistory(cmd *cobra.Command, args []string) error {
 		q.SinceUnixNs = t.UnixNano()
 	}
 	records, err := daemonClient(cmd).History(cmd.Context(), q)
-	if records == nil {
-		records = []state.Record{} // a list in JSON too
-	}
 	return showAnswer(cmd, records, err, func() string { return render.History(records, q.Changed, since, localClock()) })
 }
