@@ -2,7 +2,6 @@ package main
 
 import (
 	"errors"
-	"io/fs"
 	"log/slog"
 	"maps"
 	"slices"
@@ -24,9 +23,8 @@ type heldState struct {
 }
 
 func openHolds(s *statefile.Store, log *slog.Logger) *holds {
-	var held heldState
-	err := s.GetState(topicHolds, &held)
-	if err == nil || errors.Is(err, fs.ErrNotExist) {
+	held, err := stored[heldState]{s, topicHolds}.Load()
+	if err == nil {
 		return newHolds(s, held)
 	}
 	// Who froze what is not known any more: freeze all, a person can resume.
@@ -42,7 +40,7 @@ func openHolds(s *statefile.Store, log *slog.Logger) *holds {
 }
 
 func newHolds(s *statefile.Store, held heldState) *holds {
-	return &holds{durable.New(held, func(held heldState) error { return s.PutState(topicHolds, held) })}
+	return &holds{durable.New(held, stored[heldState]{s, topicHolds}.Save)}
 }
 
 func (h *holds) Held(key string) bool { return slices.Contains(h.state.Get().Held, key) }
