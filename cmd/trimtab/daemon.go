@@ -79,7 +79,7 @@ func runDaemon(cmd *cobra.Command) error {
 		return err
 	}
 	level := new(slog.LevelVar)
-	setLevel(level, cfg)
+	_ = level.UnmarshalText([]byte(cfg.Log.Level)) // the config is checked
 	log := slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: level}))
 	collectBy(int64(cfg.Overhead.Memory))
 	p, err := assemble(cmd.Context(), cfg, log)
@@ -218,7 +218,7 @@ func reload(ctx context.Context, cmd *cobra.Command, level *slog.LevelVar, p *co
 		}
 		return
 	}
-	setLevel(level, cfg)
+	_ = level.UnmarshalText([]byte(cfg.Log.Level)) // the config is checked
 	collectBy(int64(cfg.Overhead.Memory))
 	for _, key := range config.NeedsRestart(p.cfg, cfg) {
 		p.log.Warn("this key takes effect at the next start", "key", key)
@@ -270,11 +270,4 @@ func loadConfig(cmd *cobra.Command) (config.Config, error) {
 		fmt.Fprintln(os.Stderr, "trimtab: config:", w)
 	}
 	return cfg, err
-}
-
-func setLevel(level *slog.LevelVar, cfg config.Config) {
-	var l slog.Level
-	if l.UnmarshalText([]byte(cfg.Log.Level)) == nil {
-		level.Set(l)
-	}
 }
