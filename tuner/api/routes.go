@@ -4,11 +4,15 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"slices"
 	"strconv"
 	"time"
 
+	"github.com/trimtab/trimtab/policies"
 	"github.com/trimtab/trimtab/tuner/account"
+	"github.com/trimtab/trimtab/tuner/advice"
 	"github.com/trimtab/trimtab/tuner/config"
+	"github.com/trimtab/trimtab/tuner/profiles"
 	"github.com/trimtab/trimtab/tuner/series"
 	"github.com/trimtab/trimtab/tuner/state"
 )
@@ -193,4 +197,73 @@ func (s *Server) report(_ http.ResponseWriter, r *http.Request) (any, error) {
 		return nil, BadRequest(fmt.Sprintf("since=%q is in the future", form.Get("since")), "")
 	}
 	return s.backend.Report(r.Context(), ReportQuery{SinceUnixNs: since.UnixNano(), By: by})
+}
+
+// Advice answers GET /v1/advice.
+type Advice struct {
+	UnixNs int64           `json:"time"`
+	Advice []advice.Advice `json:"advice"` // sorted by container, then what
+}
+
+func advices(snap *state.Snapshot, r *http.Request) (any, error) {
+	out := Advice{UnixNs: snap.UnixNs, Advice: adviceOf(snap)}
+	if name := r.URL.Query().Get("name"); name != "" {
+		c, err := Find(snap, name)
+		if err != nil {
+			return nil, err
+		}
+		out.Advice = slices.DeleteFunc(out.Advice, func(a advice.Advice) bool { return a.Key != c.Key })
+	}
+	return out, nil
+}
+
+func adviceOf(s *state.Snapshot) []advice.Advice { return advice.Of(policies.DefaultConstants(), s) }
+
+// advised are containers of a snapshot with all that is advised of them, after what policies said,
+// and why nothing of them is changed: the page shows the words that explain prints. The snapshot is
+// others' to read too: its containers are copied.
+func advised(s *state.Snapshot, containers []state.Container) []state.Container {
+	lines := map[string][]string{}
+	for _, a := range adviceOf(s) {
+		lines[a.Key] = append(lines[a.Key], a.String())
+	}
+	out := make([]state.Container, len(containers))
+	for i, c := range containers {
+		if c.Advice = slices.Concat(c.Advice, lines[c.Key]); len(c.Changed) == 0 {
+			c.Why = c.Reason()
+		}
+		out[i] = c
+	}
+	return out
+}
+
+// Fingerprints answers GET /v1/fingerprints.
+type Fingerprints struct {
+	Fingerprints []state.Fingerprint `json:"fingerprints"`
+}
+
+func (s *Server) fingerprints(_ http.ResponseWriter, r *http.Request) (any, error) {
+	all, err := s.backend.Fingerprints(r.Context())
+	if err != nil {
+		return nil, err
+	}
+	if allowed(r, AccessWrite) != nil {
+		all = withoutWords(all)
+	}
+	return Fingerprints{list(all)}, nil
+}
+
+// withoutWords leaves out the hashes of single words and numbers: whoever may start a container with
+// words of his choice could tell by them which others were started with.
+func withoutWords(all []state.Fingerprint) []state.Fingerprint {
+	all = slices.Clone(all)
+	for i := range all {
+		k := &all[i]
+		k.Identities = slices.Clone(k.Identities)
+		for j := range k.Identities {
+			k.Identities[j].Words, k.Identities[j].Numbers = nil, nil
+		}
+		k.Ends = k.Ends.Each(func(e *profiles.End) { e.Numbers = nil })
+	}
+	return all
 }
