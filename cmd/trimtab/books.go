@@ -276,8 +276,7 @@ func watchBooks(ctx context.Context, cfg config.Config, loop *agent.Agent, log *
 }
 
 func (r *bookReader) run(ctx context.Context) {
-	ticker := time.NewTicker(lookEvery)
-	defer ticker.Stop()
+	ticks := time.Tick(lookEvery)
 	var read, next time.Time
 	var forgotten uint64
 	some := false
@@ -295,7 +294,7 @@ func (r *bookReader) run(ctx context.Context) {
 		select {
 		case <-ctx.Done():
 			return
-		case <-ticker.C:
+		case <-ticks:
 		}
 	}
 }

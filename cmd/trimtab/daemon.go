@@ -175,13 +175,12 @@ func addServer(add func(func(context.Context) error), server *httpd.Server) erro
 // keepSeries adds snapshots until ctx ends. It reads what the loop published: the loop
 // neither knows nor waits.
 func keepSeries(ctx context.Context, latest func() *state.Snapshot, to *series.Store) error {
-	ticker := time.NewTicker(time.Second) // most of what it offers is too soon, and not taken
-	defer ticker.Stop()
+	ticks := time.Tick(time.Second) // most of what it offers is too soon, and not taken
 	for {
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-ticker.C:
+		case <-ticks:
 			to.Add(latest())
 		}
 	}

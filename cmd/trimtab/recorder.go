@@ -109,13 +109,12 @@ func (r *recorder) Tee(ctx context.Context, w io.Writer, d time.Duration) error 
 		delete(r.tees, t)
 		r.mu.Unlock()
 	}()
-	end := time.NewTimer(d)
-	defer end.Stop()
+	end := time.After(d)
 	for {
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
-		case <-end.C:
+		case <-end:
 			return out.Close()
 		case rec, ok := <-t:
 			if !ok {

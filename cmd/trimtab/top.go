@@ -148,10 +148,7 @@ func (p poller) start(ctx context.Context) <-chan top.Msg {
 		defer close(out)
 		for {
 			began := time.Now()
-			if !send(top.Asked{At: began}) {
-				return
-			}
-			if !send(p.answer(ctx)) {
+			if !send(top.Asked{At: began}) || !send(p.answer(ctx)) {
 				return
 			}
 			p.rest(ctx, time.Since(began))
@@ -163,18 +160,16 @@ func (p poller) start(ctx context.Context) <-chan top.Msg {
 // rest waits until the next question, after an answer that took so long. Who asks at once skips the
 // interval, and not what keeps the daemon from answering top all the time.
 func (p poller) rest(ctx context.Context, took time.Duration) {
-	due, soonest := time.NewTimer(pause(p.interval, took)), time.NewTimer(pause(minInterval, took))
-	defer due.Stop()
-	defer soonest.Stop()
+	due, soonest := time.After(pause(p.interval, took)), time.After(pause(minInterval, took))
 	select {
-	case <-due.C:
+	case <-due:
 		return
 	case <-ctx.Done():
 		return
 	case <-p.now:
 	}
 	select {
-	case <-soonest.C:
+	case <-soonest:
 	case <-ctx.Done():
 	}
 }

@@ -72,8 +72,7 @@ type terminal struct {
 }
 
 func (t terminal) run(ctx context.Context, msgs <-chan top.Msg) error {
-	ticker := time.NewTicker(time.Second)
-	defer ticker.Stop()
+	ticks := time.Tick(time.Second)
 	t.model.Update(top.Tick{Now: time.Now()})
 	for {
 		t.draw()
@@ -86,7 +85,7 @@ func (t terminal) run(ctx context.Context, msgs <-chan top.Msg) error {
 				return nil
 			}
 			t.model.Update(msg)
-		case now := <-ticker.C:
+		case now := <-ticks:
 			t.model.Update(top.Tick{Now: now})
 		case <-t.continued: // after a stop that was not by ctrl-Z
 			if err := errors.Join(t.screen.Suspend(), t.resume()); err != nil {

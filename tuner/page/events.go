@@ -93,8 +93,7 @@ func (e *events) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		_, err := w.Write(what)
 		return err == nil && rc.Flush() == nil
 	}
-	ticker := time.NewTicker(e.every)
-	defer ticker.Stop()
+	ticks := time.Tick(e.every)
 	began := time.Now()
 	said, last := began, int64(-1)
 	for time.Since(began) < streamFor {
@@ -118,7 +117,7 @@ func (e *events) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			return
 		case <-ended:
 			return
-		case <-ticker.C:
+		case <-ticks:
 		}
 	}
 }

@@ -67,11 +67,9 @@ func (l *rateLimiter) do(ctx context.Context, work func()) error {
 		return context.Cause(ctx)
 	}
 	for wait := l.owes(l.unpaid); wait > 0; wait = l.owes(l.unpaid) {
-		timer := time.NewTimer(wait)
 		select {
-		case <-timer.C:
+		case <-time.After(wait):
 		case <-ctx.Done():
-			timer.Stop()
 			return context.Cause(ctx)
 		}
 	}
