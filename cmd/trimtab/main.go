@@ -77,12 +77,7 @@ type exitError struct {
 	err  error
 }
 
-func (e *exitError) Error() string {
-	if e.err == nil {
-		return fmt.Sprintf("exit %d", e.code)
-	}
-	return e.err.Error()
-}
+func (e *exitError) Error() string { return fmt.Sprintf("exit %d: %v", e.code, e.err) }
 
 func (e *exitError) Unwrap() error { return e.err }
 

@@ -26,8 +26,7 @@ func topScreen(ctx context.Context, p poller, m *top.Model) error {
 	resized := make(chan os.Signal, 1) // from before the size is read first
 	signal.Notify(resized, unix.SIGWINCH)
 	defer signal.Stop(resized)
-	// The terminal is asked nothing: over a slow line its answers would come late, as keys.
-	screen, err := newScreen(tcell.OptNegotiation(false), tcell.OptSanitizeContent(true))
+	screen, err := newScreen()
 	if err != nil {
 		return fmt.Errorf("terminal: %w (`trimtab top --once` needs none; LC_ALL=C.UTF-8 where the character set is not known)", err)
 	}
@@ -44,12 +43,13 @@ func topScreen(ctx context.Context, p poller, m *top.Model) error {
 }
 
 // newScreen takes the terminal.
-func newScreen(options ...tcell.TerminfoScreenOption) (tcell.Screen, error) {
+func newScreen() (tcell.Screen, error) {
 	device, err := tty.NewDevTty()
 	if err != nil {
 		return nil, err
 	}
-	screen, err := tcell.NewTerminfoScreenFromTty(quietTty{device}, options...)
+	// The terminal is asked nothing: over a slow line its answers would come late, as keys.
+	screen, err := tcell.NewTerminfoScreenFromTty(quietTty{device}, tcell.OptNegotiation(false), tcell.OptSanitizeContent(true))
 	if err != nil {
 		return nil, err
 	}

@@ -122,7 +122,7 @@ func Settle(c runtime.Container, rules Rules, manual *Manual, host Host) policie
 	e := policies.Enrolment{
 		Knobs:      knobs,
 		KnobsFrom:  from,
-		CPU:        s.clampRange("cpu", overlay(asked.cpu, rule.CPU.Bounds()), rule.Allow.CPU.Bounds(), host.CPUs-host.ReserveCPUs, formatCPUs),
+		CPU:        s.clampRange("cpu", overlay(asked.cpu, rule.CPU.Bounds()), rule.Allow.CPU.Bounds(), host.CPUs-host.ReserveCPUs, decimal),
 		Memory:     s.clampRange("memory", overlay(asked.memory, rule.Memory.Bounds()), rule.Allow.Memory.Bounds(), host.MemoryBytes-host.ReserveMemory, FormatBytes),
 		Importance: s.importance(asked.importance),
 		Loans:      s.loans(asked.loans, rules.Loans),
@@ -293,7 +293,7 @@ func (s *resolver) below(e *policies.Enrolment, host Host) {
 		return
 	}
 	e.CPU.Max, e.CPU.Min = above.CPUs, min(e.CPU.Min, above.CPUs)
-	s.problem("cpu.max is %s: the quota of %s, to which it belongs", formatCPUs(above.CPUs), shown(above.Group))
+	s.problem("cpu.max is %s: the quota of %s, to which it belongs", decimal(above.CPUs), shown(above.Group))
 }
 
 // overlay takes each bound from the label, else from the rule.

@@ -356,11 +356,10 @@ func FormatBytes(v float64) string {
 	for v >= 1024 && i < len(units)-1 {
 		v, i = v/1024, i+1
 	}
-	return trimZeros(v) + units[i]
+	return decimal(v) + units[i]
 }
 
-func formatCPUs(v float64) string { return trimZeros(v) }
-
-func trimZeros(v float64) string {
+// decimal writes a number to two decimals.
+func decimal(v float64) string {
 	return strings.TrimSuffix(strings.TrimRight(strconv.FormatFloat(v, 'f', 2, 64), "0"), ".")
 }

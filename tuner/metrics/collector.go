@@ -72,7 +72,7 @@ func (c *Collector) Collect(ch chan<- prometheus.Metric) {
 	if s == nil {
 		return
 	}
-	e := newEmitter(c)
+	e := &emitter{c: c, index: map[string]int{}, taken: names{hostLabel: true, othersLabel: true}, labels: map[string]string{}}
 	e.containers(s.Containers)
 	e.devices(s.Devices)
 	e.totals(s)
@@ -114,10 +114,6 @@ type emitter struct {
 	labels map[string]string // of containers, by key
 	series []series
 	apply  state.Histogram
-}
-
-func newEmitter(c *Collector) *emitter {
-	return &emitter{c: c, index: map[string]int{}, taken: names{hostLabel: true, othersLabel: true}, labels: map[string]string{}}
 }
 
 // label is a container's label, the same in all its series.

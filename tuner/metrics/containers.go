@@ -97,7 +97,7 @@ func (e *emitter) knobs(c state.Container, name, team string) {
 			e.set(metric, value, name, team, string(k))
 		}
 		if metric, value, ok := limit(k, c.Original[k]); ok {
-			e.set(originalOf(metric), value, name, team, string(k))
+			e.set(strings.Replace(metric, "_container_", "_container_original_", 1), value, name, team, string(k))
 		}
 	}
 	for _, k := range c.Changed {
@@ -127,9 +127,4 @@ func limit(k runtime.Knob, v runtime.Value) (metric string, value float64, ok bo
 		return nWeight, float64(n), ok
 	}
 	return "", 0, false
-}
-
-// originalOf names the metric of a knob's original value.
-func originalOf(metric string) string {
-	return strings.Replace(metric, "_container_", "_container_original_", 1)
 }
