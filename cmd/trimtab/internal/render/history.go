@@ -6,7 +6,9 @@ import (
 	"strings"
 	"time"
 
+	"github.com/trimtab/trimtab/policies"
 	"github.com/trimtab/trimtab/runtime"
+	"github.com/trimtab/trimtab/tuner/enrolment"
 	"github.com/trimtab/trimtab/tuner/state"
 )
 
@@ -101,4 +103,104 @@ func Results(all []state.ActionResult) string {
 		fmt.Fprintf(&out, "%s: %s%s\n", name(r.Name), state, Clean(r.Text))
 	}
 	return out.String()
+}
+
+// outcomeWords says in plain words how a trial ended.
+func outcomeWords(o state.Outcome) string {
+	words := map[state.Outcome]string{
+		state.OutcomeOpen: "being measured", state.OutcomeKept: "kept", state.OutcomeRolledBack: "reverted",
+		state.OutcomeInconclusive: "reverted: no clear result", state.OutcomeUnproven: "stands: no clear result, and nobody lacks it", state.OutcomeAborted: "void", state.OutcomeWould: "would have been tried",
+	}
+	return cmp.Or(words[o], Clean(string(o)))
+}
+
+// trials lists what was tried, the open one first.
+func trials(c state.Container, clock Clock) string {
+	all := c.Trials
+	if c.Trial != nil {
+		all = append([]state.Trial{*c.Trial}, all...)
+	}
+	s := section{title: "What was tried, latest first"}
+	for _, t := range all {
+		s.say("%s %s: %s", clock.at(t.StartedUnixNs), changes(t.Changes), outcomeWords(t.Outcome))
+		s.say("      %s", speeds(t))
+		if t.Why != "" {
+			s.say("      %s", Clean(t.Why))
+		}
+		for _, ch := range t.Changes {
+			if ch.Reason != "" {
+				s.say("      reason: %s", Clean(ch.Reason))
+			}
+		}
+	}
+	return s.String()
+}
+
+// speeds sets prediction and measurement side by side: rates where they are of steps, else only
+// what became of them.
+func speeds(t state.Trial) string {
+	if len(t.Changes) > 0 && t.Changes[0].Criterion == policies.CriterionNoHarm {
+		return "judged by harm to it and to others, not by its rate: " + t.Changes[0].Expected()
+	}
+	rate := func(v float64) string {
+		if t.Unit != state.UnitSteps || v <= 0 {
+			return ""
+		}
+		return number(v) + " " + state.UnitSteps + ", "
+	}
+	out := ""
+	switch before := rate(t.Before); {
+	case before != "":
+		out = "before " + before
+	case t.Unit == state.UnitRelative:
+		out = "relative to before: "
+	}
+	out += "expected " + rate(t.Predicted) + expected(t)
+	if g, ok := measuredGain(t); ok {
+		out += "; measured " + rate(t.After) + signed(g)
+		if t.Low > 0 && t.High > 0 {
+			out += fmt.Sprintf(", between %s and %s", signed(t.Low-1), signed(t.High-1))
+		}
+		if t.Together > 0 {
+			out += ", by all that it gives to"
+		}
+	} else if t.Outcome == state.OutcomeWould {
+		out += "; never applied"
+	}
+	return out
+}
+
+// gained shows what a trial measured; "≈": by no steps.
+func gained(g float64, unit string) string {
+	if unit == state.UnitRelative {
+		return "≈" + signed(g)
+	}
+	return signed(g)
+}
+
+// enrolmentText tells who let trimtab do what, and which labels were not understood.
+func enrolmentText(c state.Container) string {
+	e := c.Enrolment
+	s := section{title: "What trimtab may do: "}
+	switch e.Mode {
+	case policies.ModeTune:
+		s.title += fmt.Sprintf("change %s; enrolled by %s", strings.Join(e.Knobs, ", "), cmp.Or(Clean(e.EnrolledBy), "default"))
+	case policies.ModeObserve:
+		s.title += fmt.Sprintf("watch, and change nothing (%s)", cmp.Or(Clean(e.WhyNot), "observe mode"))
+	default:
+		s.title += fmt.Sprintf("nothing (%s)", cmp.Or(Clean(e.WhyNot), string(e.Mode)))
+	}
+	if e.Mode == policies.ModeTune && c.WhyNot != "" {
+		s.title += "; not now: " + Clean(c.WhyNot)
+		if c.Gate != "" && c.Gate != "none" { // what said no, as the metric of rejections names it
+			s.title += " (" + Clean(c.Gate) + ")"
+		}
+	}
+	if e.Mode == policies.ModeObserve && e.EnrolledBy == enrolment.ByDefault {
+		s.say("`trimtab enable %s` lets it act, within what the host's config allows", name(c.Name))
+	}
+	for _, p := range e.Problems {
+		s.say("problem: %s", Clean(p))
+	}
+	return s.title + "\n" + s.lines.String()
 }
