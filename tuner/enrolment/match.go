@@ -57,13 +57,7 @@ func Glob(pattern, s string) bool {
 // over images, or by compose project. It fails if the request is malformed, names
 // nothing, or a name or an ID prefix fits several.
 func Select(req state.EnableRequest, all []runtime.Container) ([]runtime.Container, error) {
-	set := 0
-	for _, s := range []string{req.Name, req.Image, req.Compose} {
-		if s != "" {
-			set++
-		}
-	}
-	if set != 1 {
+	if named := slices.DeleteFunc([]string{req.Name, req.Image, req.Compose}, func(s string) bool { return s == "" }); len(named) != 1 {
 		return nil, fmt.Errorf("name exactly one of a container, an image glob and a compose project")
 	}
 	if err := CheckFamilies(req.Knobs); err != nil {
