@@ -1,9 +1,11 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
+	"maps"
 	"slices"
 	"time"
 
@@ -137,15 +139,16 @@ func showOffline(ctx context.Context, v *device.Visibility, names []string, log 
 		}
 		return out, nil
 	}
-	for key, c := range v.Containers() {
-		if named(c, names) {
-			did, notes, err := v.Restore(ctx, key)
-			each(key, c.Name, did, notes, err)
+	hidden := slices.SortedFunc(maps.Values(v.Containers()), func(a, b runtime.Container) int { return cmp.Compare(a.Key(), b.Key()) })
+	for _, name := range names { // as limits are: by a key, a name, an ID or its begin
+		found, begun := runtime.Find(hidden, name, func(c runtime.Container) (key, name, id string) { return c.Key(), c.Name, c.ID.Container })
+		if begun && len(found) > 1 {
+			continue // which of them is not said; so it is told of their limits
+		}
+		for _, c := range found {
+			did, notes, err := v.Restore(ctx, c.Key())
+			each(c.Key(), c.Name, did, notes, err)
 		}
 	}
 	return out, nil
-}
-
-func named(c runtime.Container, names []string) bool {
-	return slices.Contains(names, c.Name) || slices.Contains(names, c.ID.Container) || slices.Contains(names, c.Key())
 }

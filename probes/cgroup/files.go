@@ -63,32 +63,36 @@ func (f *files) leave(dirs []string) {
 
 // read returns a file's content, valid until the next call.
 func (f *files) read(in, file string) ([]byte, error) {
-	d, fd, kept := f.dirs[in], -1, false
+	d := f.dirs[in]
 	if d != nil {
-		fd, kept = d.open[file]
+		if fd, kept := d.open[file]; kept {
+			got, err := unix.Pread(fd, f.buf, 0)
+			if err == nil {
+				return f.content(in, file, got)
+			}
+			f.drop(d, file) // ENODEV: the cgroup is gone. Another one may stand there now.
+		}
 	}
-	if !kept {
-		var err error
-		path := filepath.Join(in, file)
-		fd, err = unix.Open(path, unix.O_RDONLY|unix.O_CLOEXEC|unix.O_NOFOLLOW, 0)
-		if err != nil {
-			return nil, fmt.Errorf("open %s: %w", path, err)
-		}
-		if kept = d != nil && f.room > 0; kept {
-			d.open[file] = fd
-			f.room--
-		}
+	path := filepath.Join(in, file)
+	fd, err := unix.Open(path, unix.O_RDONLY|unix.O_CLOEXEC|unix.O_NOFOLLOW, 0)
+	if err != nil {
+		return nil, fmt.Errorf("open %s: %w", path, err)
 	}
 	got, err := unix.Pread(fd, f.buf, 0)
-	if err != nil && kept {
-		// ENODEV: the cgroup is gone. Another one may stand there now.
-		f.drop(d, file)
-	} else if !kept {
+	if d != nil && f.room > 0 && err == nil {
+		d.open[file] = fd
+		f.room--
+	} else {
 		_ = unix.Close(fd)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("read %s in %s: %w", file, in, err)
 	}
+	return f.content(in, file, got)
+}
+
+// content is what was read.
+func (f *files) content(in, file string, got int) ([]byte, error) {
 	if got == len(f.buf) {
 		return nil, fmt.Errorf("read %s in %s: longer than %d bytes", file, in, len(f.buf))
 	}

@@ -84,7 +84,10 @@ func parseMeminfo(b []byte, h *probes.Host) error {
 	if procfs.Find(b, want); len(want) > 0 {
 		return fmt.Errorf("host probe: meminfo: lacks %d of MemTotal and MemAvailable", len(want))
 	}
-	h.MemTotal, h.MemAvail = h.MemTotal<<10, h.MemAvail<<10 // kiB
+	if max(h.MemTotal, h.MemAvail) >= 1<<54 {
+		return fmt.Errorf("host probe: meminfo: %d and %d KiB are no memory", h.MemTotal, h.MemAvail)
+	}
+	h.MemTotal, h.MemAvail = h.MemTotal<<10, h.MemAvail<<10
 	if h.MemTotal == 0 {
 		return errors.New("host probe: meminfo: a host without memory")
 	}

@@ -261,7 +261,9 @@ func (l *listener) containerOf(pid int32, now time.Time) string {
 		clear(l.known)
 	}
 	key := l.owner(pid)
-	l.known[pid] = sender{key: key, till: now.Add(senderGoodFor)}
+	if key != "" { // a container that has just started is known a moment later
+		l.known[pid] = sender{key: key, till: now.Add(senderGoodFor)}
+	}
 	return key
 }
 

@@ -130,6 +130,10 @@ func (f *Finder) Load(probe string, load func() (*ebpf.CollectionSpec, error), o
 
 // Add registers a probe. All are added before the first container is watched.
 func (f *Finder) Add(spec Spec) *Client {
+	spec.Hooks = slices.Clone(spec.Hooks)
+	for i := range spec.Hooks {
+		spec.Hooks[i].index() // before others ask
+	}
 	c := &Client{finder: f, spec: spec}
 	f.clients = append(f.clients, c)
 	f.interest.hints = append(f.interest.hints, spec.Hints...)

@@ -45,6 +45,7 @@ type Hook struct {
 	What string // what is not counted without it: "launches"
 	// Functions are by name; one that ends in * stands for all that begin so.
 	Functions map[string]Point
+	begins    []string // those of them that end in *
 	// Entry runs at the entry of each function, Return at the return of those whose Point says so.
 	Entry, Return *ebpf.Program
 }
@@ -93,12 +94,25 @@ func (h *Hook) Match(symbol string) (Point, bool) {
 	if p, ok := h.Functions[symbol]; ok {
 		return p, true
 	}
-	for name, p := range h.Functions {
-		if begin, open := strings.CutSuffix(name, "*"); open && strings.HasPrefix(symbol, begin) {
+	if h.begins == nil {
+		h.index()
+	}
+	for _, name := range h.begins {
+		if p, ok := h.Functions[name]; ok && strings.HasPrefix(symbol, strings.TrimSuffix(name, "*")) {
 			return p, true
 		}
 	}
 	return Point{}, false
+}
+
+// index finds the names that end in *: a library chooses how many symbols are held against them.
+func (h *Hook) index() {
+	h.begins = []string{}
+	for name := range h.Functions {
+		if strings.HasSuffix(name, "*") {
+			h.begins = append(h.begins, name)
+		}
+	}
 }
 
 // points lists a hook's places in a library, and those of them whose return is probed. Without

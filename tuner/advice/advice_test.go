@@ -293,7 +293,7 @@ func TestLinesSayWhatIsMeant(t *testing.T) {
 			} `yaml:"resources"`
 		} `yaml:"deploy"`
 	}
-	for _, lines := range [][]Line{cpuLines(1.75), bytesLines("--memory=", "mem_limit: ", 3*gib), bytesLines("--shm-size=", "shm_size: ", gib), threadLines(4), allowLines(state.Container{}, "cpu,memory"), gpuLines([]string{"GPU-a", "MIG-b"})} {
+	for _, lines := range [][]Line{cpuLines(1.75), memoryLines(3 * gib), shmLines(gib), threadLines(4), allowLines(state.Container{}, "cpu,memory"), gpuLines([]string{"GPU-a", "MIG-b"})} {
 		for _, l := range lines {
 			if l.For == "compose" {
 				if err := yaml.Unmarshal([]byte(l.Text), &v); err != nil {

@@ -32,7 +32,7 @@ func (n node) memoryLimit(c state.Container) (a Advice, ok bool) {
 	if c.ByMemory.Known() {
 		s, source = onCurve(c.ByMemory, own, m.Limit), "its rate by memory, as learned"
 	}
-	return Advice{What: MemoryLimit, Text: "with it nothing that was evicted is read again; as a loan it stands only while the host has memory to spare; where --memory-swap is set, raise it by as much", Paste: bytesLines("--memory=", "mem_limit: ", to),
+	return Advice{What: MemoryLimit, Text: "with it nothing that was evicted is read again; as a loan it stands only while the host has memory to spare; where --memory-swap is set, raise it by as much", Paste: memoryLines(to),
 		Current: Setting{Value: own, Unit: "B"}, Advised: Setting{Value: to, Unit: "B"}, Gives: gives(OfRunTime, 1, s.low, s.share, s.high),
 		Confidence: countedSure, SinceUnixNs: n.s.UnixNs - int64(max(0, min(m.Loan.Seconds, 1e9))*1e9),
 		Evidence: []Number{number("its own limit", own, "B", "its control group"), number("read again before", m.Loan.Before, "B per unit of work", "its control group"),
@@ -72,7 +72,7 @@ func (n node) sharedMemory(c state.Container) (a Advice, ok bool) {
 	if !c.Watched || !c.MemoryUse.Read || !(size > 0 && used >= n.k.Full*size && used <= size && to >= 2*size) {
 		return a, false
 	}
-	return Advice{What: MemoryShm, Text: "its /dev/shm is nearly full: who finds no room there fails, and the job with it", Paste: bytesLines("--shm-size=", "shm_size: ", to),
+	return Advice{What: MemoryShm, Text: "its /dev/shm is nearly full: who finds no room there fails, and the job with it", Paste: shmLines(to),
 		Current: Setting{Value: size, Unit: "B"}, Advised: Setting{Value: to, Unit: "B"}, Gives: gives(OfRisk, 1, 0, 0.5, 1), Confidence: spareSure,
 		Evidence: []Number{number("size of /dev/shm", size, "B", "its mounts"), number("the most shared memory in a minute", used, "B", "its control group"), number("memory that it may use", most, "B", "the host, or its limit")}}, true
 }

@@ -14,6 +14,9 @@ func cpuLines(cpus float64) []Line {
 	return []Line{{"docker run", "--cpus=" + v}, {"compose", "cpus: " + v}}
 }
 
+func memoryLines(bytes float64) []Line { return bytesLines("--memory=", "mem_limit: ", bytes) }
+func shmLines(bytes float64) []Line    { return bytesLines("--shm-size=", "shm_size: ", bytes) }
+
 // bytesLines set bytes in whole MiB: a limit, or the size of /dev/shm.
 func bytesLines(option, key string, bytes float64) []Line {
 	v := fmt.Sprintf("%.0fm", bytes/mib)

@@ -85,7 +85,10 @@ func (e *endpoint) at(path string) string {
 	if path == "" {
 		return e.c.URL
 	}
-	at, _ := url.JoinPath(e.c.URL, path) // a URL: config.Validate has seen to it
+	at, err := url.JoinPath(e.c.URL, path)
+	if err != nil {
+		return e.c.URL // its request says what is wrong with it
+	}
 	return at
 }
 

@@ -256,7 +256,7 @@ func TestAChildThatHangsKeepsItsCallerAlone(t *testing.T) {
 // Files that cannot even be opened keep their callers, and give their places back.
 func TestFilesThatCannotBeLentKeepTheirCallersAlone(t *testing.T) {
 	r := newReader(t)
-	r.patience = 100 * time.Millisecond
+	r.patience = 3 * time.Second // all are to hang at once, on a busy machine too
 	open, ended := make(chan struct{}), make(chan error)
 	hangs := File{Lend: func(int, func(int) error) error { <-open; return os.ErrNotExist }}
 	for range maxBusy {
