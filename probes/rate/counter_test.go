@@ -3,6 +3,7 @@ package rate
 import (
 	"strings"
 	"testing"
+	"time"
 
 	"pgregory.net/rapid"
 )
@@ -145,4 +146,24 @@ func FuzzMessage(f *testing.F) {
 			t.Errorf("%q was taken", b)
 		}
 	})
+}
+
+// TestSenderOfANewContainer: a container that is known a moment after its first datagram loses no more
+// than that one, and who was found is not looked for again.
+func TestSenderOfANewContainer(t *testing.T) {
+	asked, key := 0, ""
+	l := &listener{known: map[int32]sender{}, owner: func(int32) string { asked++; return key }}
+	now := time.Now()
+	if got := l.containerOf(7, now); got != "" {
+		t.Errorf("before it is known: %q", got)
+	}
+	key = "a"
+	for range 3 {
+		if got := l.containerOf(7, now.Add(time.Millisecond)); got != "a" {
+			t.Errorf("once it is known: %q", got)
+		}
+	}
+	if asked != 2 {
+		t.Errorf("asked %d times", asked)
+	}
 }

@@ -58,7 +58,7 @@ type listener struct {
 
 // sender is where a process was found to be.
 type sender struct {
-	key  string // "": no container's
+	key  string
 	till time.Time
 }
 
