@@ -28,6 +28,19 @@ func TestSupportPage(t *testing.T) {
 			t.Errorf("%s has no row of %s:%s", supportPage, key, line)
 		}
 	}
+	_, table, _ := strings.Cut(string(page), "\n|---|---|---|---|---|\n")
+	table, _, _ = strings.Cut(table, "\n\n")
+	seen := map[string]bool{}
+	for line := range strings.Lines(table) { // those that it does not print, too
+		cells := strings.Split(line, "|")
+		if len(cells) != 7 || seen[cells[1]] {
+			t.Errorf("%s: not five cells, or there twice: %s", supportPage, line)
+		}
+		seen[cells[1]] = true
+	}
+	if len(seen) < len(supportRows()) {
+		t.Errorf("%s: %d rows are read", supportPage, len(seen))
+	}
 }
 
 // TestSupportNamesTests: each test that the page rests a claim on is there.

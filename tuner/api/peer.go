@@ -5,9 +5,9 @@ import (
 	"fmt"
 	"net"
 	"os"
-	"os/user"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 	"unsafe"
@@ -66,24 +66,40 @@ type groupIDs struct {
 	known map[string]int
 }
 
-// of is the ID of a group by its name; -1, which no peer has: there is none.
+// of is the ID of a group by its name; -1, which no peer has: there is none. A file that cannot be read
+// for once changes nothing.
 func (g *groupIDs) of(name string) int {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if now := time.Now(); now.Sub(g.asked) >= time.Second {
-		g.asked, g.known = now, map[string]int{}
-	}
-	id, known := g.known[name]
-	if !known {
-		id = -1
-		if group, err := user.LookupGroup(name); err == nil {
-			if n, err := strconv.ParseUint(group.Gid, 10, 32); err == nil {
-				id = int(n)
-			}
+	if now := time.Now(); now.Sub(g.asked) >= time.Second || g.known == nil {
+		if text, err := os.ReadFile(groupFile); err == nil {
+			g.asked, g.known = now, parseGroups(string(text))
 		}
-		g.known[name] = id
 	}
-	return id
+	if id, known := g.known[name]; known {
+		return id
+	}
+	return -1
+}
+
+// groupFile alone names groups here. In a build with cgo os/user would ask the host's name services, and
+// wait for them: a directory server that is down must keep nobody from the socket.
+const groupFile = "/etc/group"
+
+// parseGroups reads group(5): of a name that is there twice the first counts.
+func parseGroups(text string) map[string]int {
+	ids := map[string]int{}
+	for line := range strings.Lines(text) {
+		f := strings.Split(strings.TrimSpace(line), ":")
+		if len(f) < 3 {
+			continue
+		}
+		id, err := strconv.ParseUint(f[2], 10, 31)
+		if _, twice := ids[f[0]]; err == nil && !twice {
+			ids[f[0]] = int(id)
+		}
+	}
+	return ids
 }
 
 // peerOf asks the kernel who is at the other end.

@@ -3,6 +3,8 @@ package api
 import (
 	"testing"
 	"time"
+
+	"github.com/google/go-cmp/cmp"
 )
 
 // A group is looked up once, and anew after a second.
@@ -23,4 +25,12 @@ func TestGroupIDs(t *testing.T) {
 	ids.asked = time.Now().Add(-time.Second)
 	check("adm", 4)
 	check("no-such-group", -1)
+}
+
+func TestParseGroups(t *testing.T) {
+	text := "# groups\nroot:x:0:\ntrimtab:x:990:me,you\ntrimtab:x:1:late\nodd:x:-1:\nbig:x:4294967296:\nshort:x\n+nis\nlast:x:7:"
+	want := map[string]int{"root": 0, "trimtab": 990, "last": 7}
+	if diff := cmp.Diff(want, parseGroups(text)); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
 }
