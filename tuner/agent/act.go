@@ -58,7 +58,7 @@ func (l *Agent) undo(w *wayBack) {
 	}
 	w.queued = true
 	l.setBusy(items, true)
-	l.mustDo(func(ctx context.Context) { l.rollback(ctx, o, items) })
+	l.mustDo("", func(ctx context.Context) { l.rollback(ctx, o, items) })
 }
 
 // undoAgain queues what is to be tried again.
@@ -240,7 +240,7 @@ func (l *Agent) undone(results []actuator.RestoreResult, kind state.RecordKind, 
 				rec.Kind, rec.Text = state.RecordYield, fmt.Sprintf("%s stays at %s, which trimtab did not write", k.Knob, k.Actual)
 				if l.containers[r.Key] != nil {
 					l.o.Holds.AddYield(r.Key, k.Knob)
-					l.mustDo(func(context.Context) { _ = l.save() }) // which logs
+					l.saveLater()
 				}
 			case actuator.Gone:
 				continue
@@ -276,7 +276,7 @@ func (l *Agent) restoreLater(t *tracked, why string) {
 	}
 	c := t.c
 	t.busy = true
-	l.mustDo(func(ctx context.Context) {
+	l.mustDo("", func(ctx context.Context) {
 		r := l.o.Actuator.Restore(ctx, c, why)
 		l.reply(ctx, func() { l.restored([]actuator.RestoreResult{r}, why) })
 	})

@@ -163,7 +163,7 @@ type Agent struct {
 	retriedAt   time.Time
 	retrying    bool
 	pendingSaid map[string]actuator.Outcome // by container: what was last told of its pending restore
-	waiting     []func(context.Context)     // work that has found no room with the worker, and must be done
+	waiting     []work                      // it has found no room with the worker, and must be done
 	undoing     map[string]*wayBack         // by plan
 	ticks       int
 	// shed says every how many ticks trimtab reads: more than one while it is over its own budget (law: own
@@ -301,17 +301,29 @@ func (l *Agent) enqueue(job func(ctx context.Context)) bool {
 	return true
 }
 
-// mustDo hands work to the worker that may not be left out. Where it finds no room it waits for the next tick.
-func (l *Agent) mustDo(job func(ctx context.Context)) {
-	l.waiting = append(l.waiting, job)
+// mustDo hands work to the worker that may not be left out. Where it finds no room it waits for the next
+// tick. Of what bears a name the latest alone waits, so that no engine that comes and goes fills the list.
+func (l *Agent) mustDo(name string, job func(ctx context.Context)) {
+	if i := slices.IndexFunc(l.waiting, func(w work) bool { return name != "" && w.name == name }); i >= 0 {
+		l.waiting[i].do = job
+		return
+	}
+	l.waiting = append(l.waiting, work{name, job})
 	l.handOver()
 }
 
+// work is what waits for room with the worker.
+type work struct {
+	name string // "": each of it is done
+	do   func(ctx context.Context)
+}
+
 func (l *Agent) handOver() {
-	for len(l.waiting) > 0 && len(l.work) < cap(l.work) {
-		l.work <- l.waiting[0]
-		l.waiting = l.waiting[1:]
+	n := min(len(l.waiting), cap(l.work)-len(l.work))
+	for _, w := range l.waiting[:n] {
+		l.work <- w.do
 	}
+	l.waiting = slices.Delete(l.waiting, 0, n)
 }
 
 // reply brings a worker's answer back to Run's goroutine.

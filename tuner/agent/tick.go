@@ -17,6 +17,7 @@ import (
 // tick takes one road: read, decide, act, publish.
 func (l *Agent) tick(ctx context.Context) {
 	l.ticks++
+	l.handOver() // whatever is read
 	if l.ticks%l.shed.Every() != 0 && !l.asked && !l.control.TookMemory() {
 		l.o.alive()
 		return
@@ -36,7 +37,6 @@ func (l *Agent) tick(ctx context.Context) {
 		l.refresh(ctx, t)
 		l.settle(t)
 	}
-	l.handOver()
 	l.restorePending()
 	l.undoAgain()
 	l.keepBudget()
@@ -130,7 +130,8 @@ func (l *Agent) restorePending() {
 		c, ok := running[id]
 		return c, ok
 	}
-	l.retrying = l.enqueue(func(ctx context.Context) {
+	l.retrying = true
+	l.mustDo("", func(ctx context.Context) {
 		results, err := l.o.Actuator.RestorePending(ctx, lookup)
 		l.reply(ctx, func() {
 			l.retrying = false

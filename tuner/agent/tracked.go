@@ -119,7 +119,7 @@ func (l *Agent) gone(key string) {
 	delete(l.logged, key)
 	delete(l.pendingSaid, key)
 	id := t.c.ID
-	l.mustDo(func(ctx context.Context) {
+	l.mustDo("", func(ctx context.Context) {
 		results, err := l.o.Actuator.Gone(ctx, id)
 		if err != nil {
 			l.o.Log.Warn("originals of an ended container stay on disk; they are removed at the next start", "error", err)
@@ -148,7 +148,7 @@ func (l *Agent) synced(e *engineState) {
 	}
 	l.o.Manuals.Prune(now(), alive)
 	l.o.Holds.Prune(alive)
-	l.mustDo(func(context.Context) { _ = l.save() }) // which logs
+	l.saveLater()
 }
 
 // settleEngine queues the recovery that follows a full listing.
@@ -162,7 +162,7 @@ func (l *Agent) settleEngine(e *engineState) {
 	}
 	first := !e.recovered
 	r := actuator.Recovery{Running: running, Synced: []string{name}, Handover: l.o.Handover || !first}
-	l.mustDo(func(ctx context.Context) {
+	l.mustDo("recover "+name, func(ctx context.Context) {
 		results, err := l.o.Actuator.Recover(ctx, r)
 		l.reply(ctx, func() {
 			if err != nil {
@@ -401,7 +401,7 @@ func (l *Agent) yield(t *tracked, drifts []actuator.Drift) {
 	}
 	c := t.c
 	t.stale, t.yielding = true, true // read again once it is done
-	l.mustDo(func(ctx context.Context) {
+	l.mustDo("", func(ctx context.Context) {
 		err := l.save() // first: what the originals have forgotten nobody finds again
 		if err == nil {
 			err = l.o.Actuator.Yield(c, knobs...)
@@ -425,6 +425,9 @@ func (l *Agent) yielded(t *tracked, d actuator.Drift) {
 		Knob: d.Knob, From: d.Written, To: d.Actual, Actual: d.Actual,
 		Text: fmt.Sprintf("%s was set to %s by somebody else (trimtab had %s): left alone from now on", d.Knob, d.Actual, d.Written)}})
 }
+
+// saveLater has the worker save what people and others said.
+func (l *Agent) saveLater() { l.mustDo("save", func(context.Context) { _ = l.save() }) } // which logs
 
 // save makes durable what is in force of records and holds. It waits for the disk: never
 // call it in Run's goroutine.
