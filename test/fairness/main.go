@@ -83,6 +83,6 @@ after it woke (or after the loan came), over what it had while the borrower was 
 it has no quota; of several neighbours the worst. Together: the same of all their sum, in the worst run. Nobody: the least that a neighbour had in 5 s of any
 run while nothing was lent: what this machine's noise makes of it. A run holds where both are 0.97, or what nobody's are where that is less.
 Work per CPU second is moved by others on the same hardware from one minute to the next: there all runs hold where the interval of their means reaches 0.97.
-A run in which others took more than 5 % of the host's CPU time is made again, three times at most; "disturbed" counts those that stayed so.
+A run in which others took 5 % of the host's CPU time more than in the quietest stretch of the case is made again, three times at most; "disturbed" counts those that stayed so.
 Loan back: seconds until the borrower's quota was cut, or its limit since the host was short of memory, the longest.
 `
