@@ -8,11 +8,11 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
-	"slices"
 	"strings"
 	"sync"
 	"time"
 
+	"github.com/trimtab/trimtab/probes/host"
 	"github.com/trimtab/trimtab/test/daemontest"
 	"github.com/trimtab/trimtab/test/workload"
 	"github.com/trimtab/trimtab/tuner/guard"
@@ -32,30 +32,6 @@ const (
 
 const prefix = "fairness-"
 
-// goal is the part of its own that a neighbour must have.
-const goal = 0.97
-
-// result is one run.
-type result struct {
-	least  share   // of neighbours' own, in any window from `within` on
-	nobody share   // the same while nothing was lent
-	mean   float64 // of all neighbours' own together, over all of that time
-	back   float64 // seconds from when its owner's value was called for until the loan was cut; negative: it was not
-	lacked float64 // seconds from the neighbour's first work until then: of CPUs none, of memory until the host is short
-	taken  float64 // the most that others took of the host's CPU time in a stretch, beyond what they always take
-}
-
-// share is the least in any window, over what is due: of the neighbour that has the least, and
-// of all together.
-type share struct{ each, together float64 }
-
-// holds reports whether everybody had what is theirs, as far as the machine's own noise lets one
-// tell: floor is the least that anybody had in any run of the case while nothing was lent. How
-// the kernel spreads ten neighbours over two CPUs differs by a tenth from one time to another.
-func (r result) holds(floor share) bool {
-	return r.least.each >= min(goal, floor.each) && r.least.together >= min(goal, floor.together)
-}
-
 // bench is one case at work.
 type bench struct {
 	c        fairCase
@@ -69,24 +45,6 @@ type bench struct {
 	// taken is the most that others took of the host's CPU time in a stretch of this run; always is the least of
 	// all stretches: what the bench itself and the engine need, a tenth beside ten neighbours.
 	taken, always float64
-}
-
-// other is one neighbour.
-type other struct {
-	n      neighbour
-	name   string
-	job    *workload.Job
-	read   func() (workload.CPUState, error)
-	held   func() (int64, error)
-	busy   bool
-	sample []reading
-}
-
-// reading is one neighbour at one instant.
-type reading struct {
-	at, used time.Duration
-	steps    int64
-	held     int64 // bytes
 }
 
 func measure(ctx context.Context, o options, c fairCase) (all []result, err error) {
@@ -166,24 +124,6 @@ func launch(ctx context.Context, o workload.Options) (*workload.Job, error) {
 	return workload.Start(ctx, o)
 }
 
-func (x *other) start(ctx context.Context, busy bool) (err error) {
-	o := workload.Options{Name: x.name, Script: "fair.py", Args: slices.Clone(x.n.args), DockerArgs: slices.Clone(x.n.docker)}
-	if busy {
-		o.Args, x.busy = append(o.Args, "--busy"), true
-	}
-	if x.n.enrolled {
-		o.DockerArgs = append(o.DockerArgs, "--label", "trimtab.mode=tune")
-	}
-	if x.job, err = launch(ctx, o); err != nil {
-		return err
-	}
-	if x.held, err = x.job.MemoryUse(ctx); err != nil {
-		return err
-	}
-	x.read, err = x.job.CPUStates(ctx)
-	return err
-}
-
 // wake makes all neighbours work, or end it; who came later is started, and stopped.
 func (b *bench) wake(ctx context.Context, busy bool) error {
 	told := make([]error, len(b.others))
@@ -211,31 +151,6 @@ func (b *bench) wake(ctx context.Context, busy bool) error {
 		}
 	}
 	return nil
-}
-
-// tell has a neighbour begin its work, or end it, and tells it again until it does: one that
-// has just started does not listen yet.
-func (x *other) tell(ctx context.Context, busy bool) error {
-	signal := "USR2"
-	if busy {
-		signal = "USR1"
-	}
-	for range 10 {
-		if out, err := exec.CommandContext(ctx, "docker", "kill", "--signal", signal, x.name).CombinedOutput(); err != nil {
-			return fmt.Errorf("%w: %s", err, out)
-		}
-		for range 10 {
-			before := len(x.job.Steps())
-			if err := pause(ctx, 3*step); err != nil {
-				return err
-			}
-			if works := len(x.job.Steps()) > before; works == busy {
-				x.busy = busy
-				return nil
-			}
-		}
-	}
-	return fmt.Errorf("%s does not hear signal %s", x.name, signal)
 }
 
 // undisturbed makes a run again while others took too much of it.
@@ -429,59 +344,6 @@ func (b *bench) watch(ctx context.Context, d time.Duration, each func() error) e
 	return err
 }
 
-// amount is what is compared, between two samples.
-func (b *bench) amount(x *other, from, to int) float64 {
-	a, z := x.sample[from], x.sample[to]
-	seconds, used, steps := (z.at - a.at).Seconds(), (z.used - a.used).Seconds(), float64(z.steps-a.steps)
-	switch {
-	case seconds <= 0:
-		return 0
-	case b.c.by == byCPU:
-		return used / seconds
-	case b.c.by == byRate:
-		return steps / seconds
-	case b.c.by == byHeld:
-		return float64(a.held+z.held) / 2
-	case used <= 0:
-		return 0
-	}
-	return steps / used
-}
-
-// least is the least of their own that neighbours have in any window that begins after an
-// instant: each, and all together.
-func (b *bench) least(due []float64, together float64, after time.Duration) share {
-	least := share{2, 2}
-	for from := range b.others[0].sample {
-		at := b.others[0].sample[from].at
-		to := slices.IndexFunc(b.others[0].sample, func(r reading) bool { return r.at >= at+window })
-		if at < after || to < 0 {
-			continue
-		}
-		sum := 0.0
-		for i, x := range b.others {
-			has := b.amount(x, from, to)
-			sum += has
-			least.each = min(least.each, has/max(due[i], 1e-9))
-		}
-		least.together = min(least.together, sum/max(together, 1e-9))
-	}
-	return least
-}
-
-// mean is what neighbours have together from an instant on, over what is due.
-func (b *bench) mean(together float64, after time.Duration) float64 {
-	sum := 0.0
-	for _, x := range b.others {
-		from := slices.IndexFunc(x.sample, func(r reading) bool { return r.at >= after })
-		if from < 0 {
-			return 0
-		}
-		sum += b.amount(x, from, len(x.sample)-1)
-	}
-	return sum / max(together, 1e-9)
-}
-
 func (b *bench) close(ctx context.Context) error {
 	var err error
 	for _, x := range b.others {
@@ -511,15 +373,6 @@ func pause(ctx context.Context, d time.Duration) error {
 }
 
 func memAvailable() (int64, error) {
-	text, err := os.ReadFile("/proc/meminfo")
-	if err != nil {
-		return 0, err
-	}
-	for line := range strings.Lines(string(text)) {
-		var kib int64
-		if _, err := fmt.Sscanf(line, "MemAvailable: %d kB", &kib); err == nil {
-			return kib << 10, nil
-		}
-	}
-	return 0, errors.New("/proc/meminfo names no MemAvailable")
+	h, err := host.New("/proc").Read()
+	return int64(h.MemAvail), err
 }
