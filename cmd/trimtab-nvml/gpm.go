@@ -15,14 +15,17 @@ type gpmPair struct {
 	filled       bool // newer holds a sample
 }
 
-// gpmOf makes the pair of a device or slice on first use; nil: there is no GPM.
+// gpmOf makes the pair of a device or slice on first use; nil: there is no GPM, or it failed and is asked for again.
 func (g *gpu) gpmOf(uuid string) *gpmPair {
 	if p, asked := g.gpm[uuid]; asked {
 		return p
 	}
-	g.gpm[uuid] = nil
 	support, c := get(&g.asker, "nvmlGpmQueryDeviceSupport", g.dev.GpmQueryDeviceSupport)
-	if c != wire.OK || support.IsSupportedDevice == 0 { // only Hopper and later have it
+	if c != wire.OK {
+		return nil
+	}
+	if support.IsSupportedDevice == 0 { // only Hopper and later have it
+		g.gpm[uuid] = nil
 		return nil
 	}
 	p := &gpmPair{}

@@ -92,3 +92,19 @@ func TestActivity(t *testing.T) {
 	near(t, "tensor pipes", d.TensorActive, *d.SMActive*20/80, 0.01)
 	near(t, "DRAM", d.DRAMActive, *d.SMActive*50/80, 0.01)
 }
+
+// A question about GPM that failed once is asked again: the device may have been busy with a reset.
+func TestActivityAfterAFailure(t *testing.T) {
+	n := vgputest.Node(t, vgpu.Options{Devices: 1, Spec: "hopper=1"})
+	order(t, n, 0, "unsupported=nvmlGpmQueryDeviceSupport")
+	trainOn(t, n, "0")
+	r := readerOn(t, n, Options{})
+	until(t, r, "readings without it", func() bool { return readings(r) > 3 })
+	if d := read(r)[0]; d.SMActive != nil {
+		t.Fatalf("SMs are active %.2f of the time, and nobody said that GPM is there", *d.SMActive)
+	}
+	if err := n.ClearFaults(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	device(t, r, 0, "a busy device", func(d probes.Device) bool { return d.SMActive != nil && *d.SMActive > 0.3 })
+}
