@@ -14,6 +14,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/trimtab/trimtab/cmd/trimtab/internal/render"
 	"github.com/trimtab/trimtab/probes/uprobe/symbols"
 	"github.com/trimtab/trimtab/tuner/api"
 	"github.com/trimtab/trimtab/tuner/api/client"
@@ -105,10 +106,19 @@ func report(cmd *cobra.Command, stderr io.Writer, err error) {
 		_ = writeJSON(stderr, e) // there is nowhere else to say it
 		return
 	}
-	_, _ = fmt.Fprintf(stderr, "trimtab: %s\n", e.Text)
+	_, _ = fmt.Fprintf(stderr, "trimtab: %s\n", cleanLines(e.Text))
 	if e.Hint != "" {
-		_, _ = fmt.Fprintf(stderr, "  hint: %s\n", e.Hint)
+		_, _ = fmt.Fprintf(stderr, "  hint: %s\n", cleanLines(e.Hint))
 	}
+}
+
+// cleanLines is a text of several lines, without what moves a cursor: errors name containers and files.
+func cleanLines(text string) string {
+	lines := strings.Split(text, "\n")
+	for i, line := range lines {
+		lines[i] = render.Clean(line)
+	}
+	return strings.Join(lines, "\n")
 }
 
 // withHint is an error and what to do about it, where that is known.

@@ -165,16 +165,18 @@ func printDecision(out io.Writer, t control.Tick, asJSON bool) error {
 		return json.NewEncoder(printable{out}).Encode(t.Decision)
 	}
 	at := time.Unix(0, t.Input.UnixNs).UTC().Format("15:04:05")
+	var lines []string
 	for _, r := range t.Decision.Records {
-		if _, err := fmt.Fprintf(out, "%s %-8s %s: %s\n", at, r.Kind, r.Name, r.Text); err != nil {
-			return err
-		}
+		lines = append(lines, fmt.Sprintf("%s %-8s %s: %s", at, r.Kind, r.Name, r.Text))
 	}
 	for _, o := range t.Decision.Apply {
 		for _, ch := range o.Changes {
-			if _, err := fmt.Fprintf(out, "%s %-8s %s: %s %s → %s (%s)\n", at, "plan", ch.Name, ch.Knob, ch.From, ch.To, ch.Reason); err != nil {
-				return err
-			}
+			lines = append(lines, fmt.Sprintf("%s %-8s %s: %s %s → %s (%s)", at, "plan", ch.Name, ch.Knob, ch.From, ch.To, ch.Reason))
+		}
+	}
+	for _, line := range lines {
+		if _, err := fmt.Fprintln(out, render.Clean(line)); err != nil { // a recording comes from anywhere
+			return err
 		}
 	}
 	return nil

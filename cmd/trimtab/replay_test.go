@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"encoding/csv"
+	"encoding/json"
 	"errors"
 	"flag"
 	"io"
@@ -123,9 +124,9 @@ func TestReplayOfNothingAsCSV(t *testing.T) {
 	}
 }
 
-// flushed is a recording written as a daemon does that may be killed at any
-// instant: each record reaches the file before the next.
-func flushed(t *testing.T, file string) []byte {
+// rewritten is a recording written as a daemon does that may be killed at any
+// instant: each record reaches the file before the next, as edit leaves it.
+func rewritten(t *testing.T, file string, edit func(json.RawMessage) json.RawMessage) []byte {
 	t.Helper()
 	f, err := os.Open(file)
 	if err != nil {
@@ -147,7 +148,7 @@ func flushed(t *testing.T, file string) []byte {
 		if errors.Is(err, io.EOF) {
 			return out.Bytes()
 		}
-		if err := errors.Join(err, w.Write(kind, raw), w.Flush()); err != nil {
+		if err := errors.Join(err, w.Write(kind, edit(raw)), w.Flush()); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -155,7 +156,7 @@ func flushed(t *testing.T, file string) []byte {
 
 // TestReplayOfACutRecording reads what is whole.
 func TestReplayOfACutRecording(t *testing.T) {
-	data := flushed(t, "testdata/recordings/starved.trimtab")
+	data := rewritten(t, "testdata/recordings/starved.trimtab", func(raw json.RawMessage) json.RawMessage { return raw })
 	var out bytes.Buffer
 	if err := replay(bytes.NewReader(data[:len(data)*2/3]), &out, io.Discard, outputTable); err != nil && !strings.Contains(err.Error(), "differ") {
 		t.Error(err)
@@ -165,5 +166,23 @@ func TestReplayOfACutRecording(t *testing.T) {
 	}
 	if err := replay(strings.NewReader("not a recording"), &out, io.Discard, outputTable); err == nil {
 		t.Error("any file replays")
+	}
+}
+
+// TestReplayOfHostileNames: recordings are sent by others, and their names reach a terminal as text.
+func TestReplayOfHostileNames(t *testing.T) {
+	name, err := json.Marshal("\x1b]0;pwned\a\x1b[2J\u202etrain\nNEXT LINE\u009b")
+	if err != nil {
+		t.Fatal(err)
+	}
+	data := rewritten(t, "testdata/recordings/starved.trimtab", func(raw json.RawMessage) json.RawMessage {
+		return bytes.ReplaceAll(raw, []byte(`"acc-starved"`), name)
+	})
+	var out bytes.Buffer
+	if err := replay(bytes.NewReader(data), &out, io.Discard, outputTable); err != nil {
+		t.Error(err)
+	}
+	if !strings.Contains(out.String(), "?]0;pwned??[2J?train?NEXT LINE?: cpu.quota") || strings.ContainsAny(out.String(), "\x1b\a\u202e\u009b") || strings.Contains(out.String(), "\nNEXT") {
+		t.Errorf("%q", out.String())
 	}
 }
