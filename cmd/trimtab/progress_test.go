@@ -5,6 +5,10 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -142,5 +146,51 @@ func TestRestoreShowsWhatIsLeft(t *testing.T) {
 	o.want("restoring: containers that are still changed: 1, ", true)
 	close(daemon.goOn)
 	o.want("restored", true)
+	o.want("restoring:", false)
+}
+
+// TestDoctorShowsWhatItTries on a terminal, while one that it asks does not answer.
+func TestDoctorShowsWhatItTries(t *testing.T) {
+	goOn := make(chan struct{})
+	receiver := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		select {
+		case <-goOn:
+		case <-r.Context().Done():
+		}
+	}))
+	defer receiver.Close()
+	dir := t.TempDir()
+	config := filepath.Join(dir, "own.yaml")
+	if err := os.WriteFile(config, []byte("stateDir: "+dir+"\nnotify: {webhook: {url: '"+receiver.URL+"'}}\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	o := startOnTerminal(t, nil, "trimtab", "doctor", "--config", config, "--conf-dir", filepath.Join(dir, "none"), "--socket", filepath.Join(dir, "none.sock"))
+	o.want("asking those that are told of decisions, ", true)
+	close(goOn)
+	o.want("webhook", true)
+	o.want("asking those that are told", false)
+}
+
+// TestRestoreOfflineShowsWhatIsLeft, while the engine does not answer.
+func TestRestoreOfflineShowsWhatIsLeft(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("needs root: restore --offline writes to containers")
+	}
+	dir := t.TempDir()
+	engine, err := net.Listen("unix", filepath.Join(dir, "docker.sock")) // takes connections, and says nothing
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer engine.Close()
+	config := filepath.Join(dir, "own.yaml")
+	text := "stateDir: " + dir + "\ndocker: {host: 'unix://" + engine.Addr().String() + "', containerd: " + filepath.Join(dir, "none.sock") + "}\n"
+	if err := os.WriteFile(config, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	o := startOnTerminal(t, nil, "trimtab", "restore", "--offline", "--config", config, "--conf-dir", filepath.Join(dir, "none"))
+	o.want("restoring: originals still on disk: 0, ", true)
+	if err := engine.Close(); err != nil {
+		t.Fatal(err)
+	}
 	o.want("restoring:", false)
 }

@@ -130,6 +130,8 @@ type poller struct {
 	interval time.Duration
 	// now asks as soon as may be, without waiting for the interval.
 	now chan struct{}
+	// jobs are keys of containers whose last hour is asked for meanwhile.
+	jobs chan string
 }
 
 // start asks in a goroutine that ends with ctx, and then closes the channel. No question is
@@ -151,7 +153,7 @@ func (p poller) start(ctx context.Context) <-chan top.Msg {
 			if !send(top.Asked{At: began}) || !send(p.answer(ctx)) {
 				return
 			}
-			p.rest(ctx, time.Since(began))
+			p.rest(ctx, time.Since(began), send)
 		}
 	}()
 	return out
@@ -159,14 +161,21 @@ func (p poller) start(ctx context.Context) <-chan top.Msg {
 
 // rest waits until the next question, after an answer that took so long. Who asks at once skips the
 // interval, and not what keeps the daemon from answering top all the time.
-func (p poller) rest(ctx context.Context, took time.Duration) {
+func (p poller) rest(ctx context.Context, took time.Duration, send func(top.Msg) bool) {
 	due, soonest := time.After(pause(p.interval, took)), time.After(pause(minInterval, took))
-	select {
-	case <-due:
-		return
-	case <-ctx.Done():
-		return
-	case <-p.now:
+	for now := false; !now; {
+		select {
+		case <-due:
+			return
+		case <-ctx.Done():
+			return
+		case key := <-p.jobs:
+			if hour, err := p.client.Series(ctx, key); err == nil { // else the bars begin with what top has seen
+				send(top.Hour(hour))
+			}
+		case <-p.now:
+			now = true
+		}
 	}
 	select {
 	case <-soonest:

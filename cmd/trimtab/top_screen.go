@@ -37,8 +37,8 @@ func topScreen(ctx context.Context, p poller, m *top.Model) error {
 	continued := make(chan os.Signal, 1)
 	signal.Notify(continued, unix.SIGCONT)
 	defer signal.Stop(continued)
-	p.now = make(chan struct{}, 1)
-	t := terminal{screen: screen, model: m, continued: continued, resized: resized, refresh: p.now}
+	p.now, p.jobs = make(chan struct{}, 1), make(chan string, 1)
+	t := terminal{screen: screen, model: m, continued: continued, resized: resized, refresh: p.now, jobs: p.jobs}
 	return t.run(ctx, p.start(ctx))
 }
 
@@ -69,6 +69,7 @@ type terminal struct {
 	continued <-chan os.Signal
 	resized   <-chan os.Signal
 	refresh   chan<- struct{}
+	jobs      chan<- string
 }
 
 func (t terminal) run(ctx context.Context, msgs <-chan top.Msg) error {
@@ -86,7 +87,7 @@ func (t terminal) run(ctx context.Context, msgs <-chan top.Msg) error {
 			}
 			t.model.Update(msg)
 		case now := <-ticks:
-			t.model.Update(top.Tick{Now: now})
+			action = t.model.Update(top.Tick{Now: now})
 		case <-t.continued: // after a stop that was not by ctrl-Z
 			if err := errors.Join(t.screen.Suspend(), t.resume()); err != nil {
 				return err
@@ -125,6 +126,11 @@ func (t terminal) act(a top.Action) (done bool, err error) {
 		select {
 		case t.refresh <- struct{}{}:
 		default: // it is being asked already
+		}
+	case top.ActionHour:
+		select {
+		case t.jobs <- t.model.Job():
+		default: // another is waited for: it is asked again
 		}
 	}
 	return false, nil

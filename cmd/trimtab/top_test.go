@@ -350,7 +350,7 @@ func TestRestAfterAnAnswer(t *testing.T) {
 				p.now <- struct{}{}
 			}
 			began := time.Now()
-			p.rest(t.Context(), tc.took)
+			p.rest(t.Context(), tc.took, nil)
 			if got := time.Since(began); got != tc.want {
 				t.Errorf("answered in %s, asked for at once %v: %s until the next question, want %s", tc.took, tc.asked, got, tc.want)
 			}

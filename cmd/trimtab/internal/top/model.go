@@ -55,6 +55,7 @@ const (
 	ActionSuspend        // give the terminal back and stop until continued
 	ActionRefresh        // ask the daemon now
 	ActionRedraw         // draw every cell anew
+	ActionHour           // ask for the last hour of the Job that is shown
 )
 
 // view is one of the pages.
@@ -91,6 +92,7 @@ type Model struct {
 
 	list list
 	past map[string]*past
+	hour hour
 }
 
 // Options are what the command line asks for.
@@ -122,9 +124,15 @@ func New(o Options) *Model {
 	return m
 }
 
+// Job is the key of the container that is shown, or was last.
+func (m *Model) Job() string { return m.job.Key }
+
 // Update takes in what happened.
 func (m *Model) Update(msg Msg) Action {
 	action := m.update(msg)
+	if action == ActionNone && m.view == viewJob && m.hour.due(m.job.Key, m.clock.Now) {
+		action = ActionHour
+	}
 	m.scrollBy(0) // what there is to scroll may have become less
 	m.list.follow(m.rowsShown())
 	return action
@@ -142,6 +150,8 @@ func (m *Model) update(msg Msg) Action {
 		m.link.askedAt, m.link.failed = time.Time{}, &msg
 	case Data:
 		m.take(msg)
+	case Hour:
+		m.hour.take(msg)
 	case Key:
 		return m.press(msg)
 	}

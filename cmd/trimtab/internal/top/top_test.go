@@ -16,6 +16,7 @@ import (
 	"github.com/trimtab/trimtab/policies"
 	"github.com/trimtab/trimtab/runtime"
 	"github.com/trimtab/trimtab/tuner/api"
+	"github.com/trimtab/trimtab/tuner/series"
 	"github.com/trimtab/trimtab/tuner/state"
 )
 
@@ -241,6 +242,44 @@ func TestWindowsOfAJob(t *testing.T) {
 	keys(m, "\x1b")
 	if text := m.View().String(); !strings.Contains(text, "no containers are running") {
 		t.Errorf("back:\n%s", text)
+	}
+}
+
+// TestHourOfAJob: before what top saw stands what the daemon kept, of the job that is shown alone.
+func TestHourOfAJob(t *testing.T) {
+	m := seen(80, 24)
+	var action Action
+	for _, k := range []Key{{Code: tcell.KeyEnd}, {Code: tcell.KeyEnter}} {
+		action = m.Update(k)
+	}
+	if action != ActionHour || m.Job() != "docker-1" {
+		t.Fatalf("action %d, job %q", action, m.Job())
+	}
+	if again := m.Update(Tick{Now: m.clock.Now.Add(time.Second)}); again != ActionNone {
+		t.Errorf("asked anew after a second: %d", again)
+	}
+	first := m.past["docker-1"].windows[0].unixNs
+	var points []series.Point
+	for i := range 360 {
+		p := series.Point{UnixNs: first + int64(i-300)*series.EveryNs, Rate: 16.6, Steps: true, Quota: 1, Shares: make([]float64, policies.NumParts)}
+		p.Shares[policies.PartInputThrottled] = 1
+		points = append(points, p)
+	}
+	points[0].Shares = nil
+	m.Update(Hour{Key: "docker-2", EveryNs: series.EveryNs, Parts: series.PartNames(), Points: points}) // comes late
+	if n := len(m.windows()); n != 3 {
+		t.Errorf("%d windows, of them %d of another job", n, n-3)
+	}
+	m.Update(Hour{Key: "docker-1", EveryNs: series.EveryNs, Parts: series.PartNames(), Points: points})
+	if n := len(m.windows()); n != 299+3 || !slices.IsSortedFunc(m.windows(), func(a, b window) int { return int(a.unixNs - b.unixNs) }) {
+		t.Errorf("%d windows, want 299 of the hour and 3 that were seen, in order", n)
+	}
+	m.Update(Key{Code: tcell.KeyEnd})
+	if text := m.View().String(); !strings.Contains(text, "16.6 steps/s 1.0   tttttttttt") {
+		t.Errorf("the first of the hour:\n%s", text)
+	}
+	if again := m.Update(Tick{Now: m.clock.Now.Add(hourEach)}); again != ActionHour {
+		t.Errorf("after a minute: %d", again)
 	}
 }
 

@@ -9,7 +9,6 @@ import (
 
 	"github.com/trimtab/trimtab/cmd/trimtab/internal/render"
 	"github.com/trimtab/trimtab/policies"
-	"github.com/trimtab/trimtab/tuner/state"
 )
 
 // Lines above and below what scrolls.
@@ -40,9 +39,7 @@ func (m *Model) lines() int {
 	case viewDevices:
 		return len(m.data.Devices.Devices)
 	case viewJob:
-		if p := m.past[m.job.Key]; p != nil {
-			return len(p.windows)
-		}
+		return len(m.windows())
 	case viewExplain:
 		return len(m.explained())
 	case viewHelp:
@@ -302,20 +299,20 @@ func (m *Model) jobPage(f *Frame) {
 func (m *Model) bars(f *Frame, top int) {
 	widths, barAt := []int{8, 12, 5}, 28
 	f.row(top-1, StyleHeader, widths, "TIME", "RATE", "CPU", "WHERE ITS TIME WENT, WINDOW BY WINDOW")
-	p := m.past[m.job.Key]
-	if p == nil || len(p.windows) == 0 {
+	all := m.windows()
+	if len(all) == 0 {
 		f.text(0, top, f.Width, "no window has closed yet", m.old(StylePlain))
 		return
 	}
-	for i := range min(m.rowsShown(), len(p.windows)-m.scroll) {
-		w, y := p.windows[len(p.windows)-1-m.scroll-i], top+i
+	for i := range min(m.rowsShown(), len(all)-m.scroll) {
+		w, y := all[len(all)-1-m.scroll-i], top+i
 		f.row(y, m.old(StylePlain), widths, m.timeOf(w.unixNs), w.rate, w.quota)
 		x := barAt
 		for part, columns := range split(w.breakdown, f.Width-barAt) {
 			x = f.text(x, y, columns, strings.Repeat(string(letter(policies.Part(part))), columns), m.old(PartStyle(policies.Part(part))))
 		}
 	}
-	m.legend(f, parts(p.windows))
+	m.legend(f, parts(all))
 }
 
 // legend says what letters stand for, in two lines.
@@ -355,34 +352,6 @@ func help() []string {
 		"LOAN     CPUs lent above the owner's quota; = once that is what it can use",
 		"SPEEDUP  measured against before the first change; after would: predicted",
 	}
-}
-
-// kept is how many windows of each container are kept: 1,000 containers take some MB.
-const kept = 120
-
-// window is what became of a container's time in one window, as it came in.
-type window struct {
-	unixNs      int64
-	breakdown   policies.Breakdown
-	rate, quota string
-}
-
-// past are a container's windows while top runs, oldest first.
-type past struct {
-	count   uint64 // the container's, at the latest
-	windows []window
-}
-
-// add takes in a container's latest window, if it is another than the last.
-func (p *past) add(c *state.Container, unixNs int64) {
-	if c.Breakdown.WallNs <= 0 || len(p.windows) > 0 && c.Windows == p.count {
-		return
-	}
-	if len(p.windows) >= kept {
-		p.windows = slices.Delete(p.windows, 0, len(p.windows)-kept+1)
-	}
-	p.count = c.Windows
-	p.windows = append(p.windows, window{unixNs, c.Breakdown, render.CellsOf(*c).Rate, render.Quota(*c)})
 }
 
 // letters of the parts, in their order.
