@@ -48,6 +48,7 @@ func (s *Server) routes() []Operation {
 		{Method: http.MethodGet, Path: "/healthz", Summary: "Whether the daemon has a state to tell of", Answer: map[string]bool{}, access: AccessNone, timeout: LookTimeout, answer: s.look(healthz)},
 		looking("/v1/status", "The daemon, its parts, the node, and counters", Status{}, s.whole("/v1/status", status)),
 		looking("/v1/containers", "Every running container", Containers{}, s.whole("/v1/containers", containers)),
+		looking("/v1/list", "A line of each running container", List{}, s.whole("/v1/list", listed)),
 		looking("/v1/containers/{name}", "One running container", state.Container{}, s.look(container)),
 		looking("/v1/advice", "What trimtab cannot change, with the lines to paste", Advice{}, s.look(advices), name),
 		looking("/v1/devices", "GPUs and who holds them", Devices{}, s.whole("/v1/devices", devices)),

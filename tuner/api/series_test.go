@@ -40,7 +40,7 @@ func TestSeries(t *testing.T) {
 func TestLookingChangesNothing(t *testing.T) {
 	b := &fake{snapshot: snapshot()}
 	h := api.NewServer(b, slog.New(slog.DiscardHandler), time.Now).Looking()
-	shown := []string{"GET /v1/status", "GET /v1/containers", "GET /v1/containers/{name}", "GET /v1/devices", "GET /v1/history", "GET /v1/series", "GET /v1/report"}
+	shown := []string{"GET /v1/status", "GET /v1/list", "GET /v1/containers", "GET /v1/containers/{name}", "GET /v1/devices", "GET /v1/history", "GET /v1/series", "GET /v1/report"}
 	for _, route := range api.Routes() {
 		_, path, _ := strings.Cut(route, " ")
 		for _, method := range []string{"GET", "POST", "PUT", "PATCH", "DELETE", "CONNECT", "OPTIONS", "TRACE"} {

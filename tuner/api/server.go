@@ -140,7 +140,7 @@ func (s *Server) Looking() http.Handler {
 
 // shownRoutes are those of Looking: what changes nothing, and is soon answered.
 func shownRoutes() []string {
-	return []string{"/v1/status", "/v1/containers", "/v1/containers/{name}", "/v1/devices", "/v1/history", "/v1/series", "/v1/report"}
+	return []string{"/v1/status", "/v1/list", "/v1/containers", "/v1/containers/{name}", "/v1/devices", "/v1/history", "/v1/series", "/v1/report"}
 }
 
 // handle guards one route: who may, and how many at once.
