@@ -74,7 +74,7 @@ func TestDashboardsAreAnswered(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := promtest.Start(t, []string{address}, rules)
+	p, answered := promtest.Start(t, []string{address}, rules), 0
 	for file := range dashboardFiles(t) {
 		instance := regexp.QuoteMeta(address)
 		if strings.Contains(file, "job") { // it asks for one host by its name
@@ -92,9 +92,11 @@ func TestDashboardsAreAnswered(t *testing.T) {
 					}
 					return expr + " has no answer", len(got) > 0
 				})
+				answered++
 			}
 		}
 	}
+	t.Logf("%d queries of dashboards are answered", answered)
 }
 
 // TestCompose: what the compose file mounts is there, and its Prometheus takes its config.
@@ -195,6 +197,7 @@ func TestAlertsFire(t *testing.T) {
 			got := fires(p)
 			return strings.Join(got, ", "), slices.Equal(got, want)
 		})
+		t.Logf("%d alerts fired: %s", len(want), strings.Join(want, ", "))
 	})
 	t.Run("a host that is well", func(t *testing.T) {
 		p := promtest.Start(t, []string{exporter(t, well)}, rules)
