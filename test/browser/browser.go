@@ -1,8 +1,10 @@
-package page_test
+// Package browser drives one Chromium for tests that look at the web page as people do.
+package browser
 
 import (
 	"context"
 	"fmt"
+	"maps"
 	"os"
 	"os/exec"
 	"sync"
@@ -15,8 +17,8 @@ import (
 	"github.com/chromedp/chromedp"
 )
 
-// browser is one Chromium for all that a test opens.
-func browser(t *testing.T) context.Context {
+// Start is one Chromium for all that a test opens; without it the test skips, and fails where apt offers it to CI.
+func Start(t *testing.T) context.Context {
 	t.Helper()
 	path, err := exec.LookPath("chromium")
 	if err != nil {
@@ -40,39 +42,41 @@ func browser(t *testing.T) context.Context {
 	return ctx
 }
 
-type action = chromedp.Action[chromedp.Void]
+// Action is something done in a tab.
+type Action = chromedp.Action[chromedp.Void]
 
-// call is one command of the protocol.
-func call[P any](command cdp.Command[P, cdp.Empty], params P) action {
+// Call is one command of the protocol.
+func Call[P any](command cdp.Command[P, cdp.Empty], params P) Action {
 	return chromedp.Func(func(ctx context.Context, t *chromedp.Target) error {
 		_, err := cdp.Call(ctx, t, command, params)
 		return err
 	})
 }
 
-// tab is one page; problems are what the browser complained of in it.
-type tab struct {
+// Tab is one page.
+type Tab struct {
 	context.Context
 	t        *testing.T
 	mu       sync.Mutex
-	problems []string
+	problems []string           // what the browser complained of
 	bytes    map[string]float64 // transferred, by address
 	address  map[network.RequestID]string
 }
 
-func open(t *testing.T, in context.Context, width, height int64, actions ...action) *tab {
+// Open is a tab of such a size, in pixels.
+func Open(t *testing.T, in context.Context, width, height int64, actions ...Action) *Tab {
 	t.Helper()
 	ctx, cancel := chromedp.NewContext(in)
 	t.Cleanup(cancel)
-	p := &tab{Context: ctx, t: t, bytes: map[string]float64{}, address: map[network.RequestID]string{}}
+	p := &Tab{Context: ctx, t: t, bytes: map[string]float64{}, address: map[network.RequestID]string{}}
 	if err := chromedp.Listen(ctx, p.listen); err != nil {
 		t.Fatal(err)
 	}
-	p.run(append([]action{call(network.Enable, network.EnableParams{}), call(cdpruntime.Enable, cdp.Empty{}), chromedp.EmulateViewport(width, height)}, actions...)...)
+	p.Run(append([]Action{Call(network.Enable, network.EnableParams{}), Call(cdpruntime.Enable, cdp.Empty{}), chromedp.EmulateViewport(width, height)}, actions...)...)
 	return p
 }
 
-func (p *tab) listen(event any) {
+func (p *Tab) listen(event any) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	switch e := event.(type) {
@@ -89,7 +93,8 @@ func (p *tab) listen(event any) {
 	}
 }
 
-func (p *tab) run(actions ...action) {
+// Run does such things, within a minute.
+func (p *Tab) Run(actions ...Action) {
 	p.t.Helper()
 	ctx, stop := context.WithTimeout(p, time.Minute)
 	defer stop()
@@ -98,8 +103,8 @@ func (p *tab) run(actions ...action) {
 	}
 }
 
-// eval evaluates an expression, awaiting it if it is a promise.
-func eval[T any](p *tab, js string) T {
+// Eval evaluates an expression, awaiting it if it is a promise.
+func Eval[T any](p *Tab, js string) T {
 	p.t.Helper()
 	ctx, stop := context.WithTimeout(p, time.Minute)
 	defer stop()
@@ -110,15 +115,15 @@ func eval[T any](p *tab, js string) T {
 	return out
 }
 
-// do evaluates what returns nothing.
-func (p *tab) do(js string) {
+// Do evaluates what returns nothing.
+func (p *Tab) Do(js string) {
 	p.t.Helper()
-	p.run(chromedp.Evaluate[chromedp.Void](js))
+	p.Run(chromedp.Evaluate[chromedp.Void](js))
 }
 
-// until waits for a condition in the page. An error is of a page that is just being left, or
+// Until waits for a condition in the page. An error is of a page that is just being left, or
 // not there yet; the last one is told.
-func (p *tab) until(js string) {
+func (p *Tab) Until(js string) {
 	p.t.Helper()
 	ctx, stop := context.WithTimeout(p, 2*time.Minute)
 	defer stop()
@@ -129,24 +134,48 @@ func (p *tab) until(js string) {
 		}
 		select {
 		case <-ctx.Done():
-			p.t.Fatalf("waiting for %s: %v\n%s", js, err, eval[string](p, "document.body.innerText.slice(0, 2000)"))
+			p.t.Fatalf("waiting for %s: %v\n%s", js, err, Eval[string](p, "document.body.innerText.slice(0, 2000)"))
 		case <-time.After(10 * time.Millisecond):
 		}
 	}
 }
 
-// view goes to one of the page's views, and waits until it shows something.
-func (p *tab) view(url, hash string) {
+// View goes to one of the page's views, and waits until it shows something.
+func (p *Tab) View(url, hash string) {
 	p.t.Helper()
-	p.run(chromedp.Navigate("about:blank"), chromedp.Navigate(url+"/"+hash))
-	p.until("document.getElementById('main')?.dataset.ready")
+	p.Run(chromedp.Navigate("about:blank"), chromedp.Navigate(url+"/"+hash))
+	p.Until("document.getElementById('main')?.dataset.ready")
 }
 
-func (p *tab) fine() {
+// Fine fails the test by each complaint of the browser.
+func (p *Tab) Fine() {
 	p.t.Helper()
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, problem := range p.problems {
 		p.t.Errorf("the browser complains: %s", problem)
+	}
+}
+
+// Bytes are those transferred so far, by address.
+func (p *Tab) Bytes() map[string]float64 {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return maps.Clone(p.bytes)
+}
+
+// Picture writes what is seen at the top of the page to a file, as PNG.
+func (p *Tab) Picture(file string) {
+	p.t.Helper()
+	p.Do("scrollTo(0, 0)")
+	png, err := chromedp.Run(p, chromedp.CaptureScreenshot())
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	if len(png) > 100<<10 {
+		p.t.Errorf("%s would have %d bytes, more than 100 KB", file, len(png))
+	}
+	if err := os.WriteFile(file, png, 0o644); err != nil { //nolint:gosec // a page's picture is for all
+		p.t.Fatal(err)
 	}
 }

@@ -20,13 +20,14 @@ import (
 	"github.com/chromedp/chromedp/kb"
 
 	"github.com/trimtab/trimtab/policies"
+	"github.com/trimtab/trimtab/test/browser"
 	"github.com/trimtab/trimtab/tuner/state"
 )
 
 var screenshots = flag.Bool("screenshots", false, "rewrite the pictures in docs")
 
-func scheme(name string) action {
-	return call(emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{Features: []*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: name}}})
+func scheme(name string) browser.Action {
+	return browser.Call(emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{Features: []*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: name}}})
 }
 
 // views are those of a node, with a job of it.
@@ -36,7 +37,7 @@ func views(key string) map[string]string {
 }
 
 func TestPage(t *testing.T) {
-	in := browser(t)
+	in := browser.Start(t)
 	t.Run("recording", func(t *testing.T) { testRecording(t, in) })
 	t.Run("hour", func(t *testing.T) { testHour(t, in) })
 	t.Run("long steps", func(t *testing.T) { testLongSteps(t, in) })
@@ -58,32 +59,32 @@ func testRecording(t *testing.T, in context.Context) {
 	s := play(t, d, "../../cmd/trimtab/testdata/recordings/zoo-weka.trimtab")
 	c := s.Containers[0]
 	url := serve(t, d)
-	p := open(t, in, 1200, 900)
-	p.view(url, "#/")
-	if text := eval[string](p, "document.querySelector('table.jobs').innerText"); !strings.Contains(text, c.Name) {
+	p := browser.Open(t, in, 1200, 900)
+	p.View(url, "#/")
+	if text := browser.Eval[string](p, "document.querySelector('table.jobs').innerText"); !strings.Contains(text, c.Name) {
 		t.Errorf("%s is not listed:\n%s", c.Name, text)
 	}
-	p.run(chromedp.Click(chromedp.CSS("table.jobs a")))
-	p.until("document.querySelector('.records li')")
-	p.until("[...document.querySelectorAll('.breakdown .part')].some((a) => a.getAttribute('d'))")
+	p.Run(chromedp.Click(chromedp.CSS("table.jobs a")))
+	p.Until("document.querySelector('.records li')")
+	p.Until("[...document.querySelectorAll('.breakdown .part')].some((a) => a.getAttribute('d'))")
 	marks := 0
 	for _, r := range d.records {
 		if r.Key == c.Key && r.Kind != "verdict" && r.Kind != "refused" && r.Kind != "enrol" {
 			marks++
 		}
 	}
-	if n := eval[int](p, "document.querySelectorAll('.records li').length"); n != marks || n == 0 {
+	if n := browser.Eval[int](p, "document.querySelectorAll('.records li').length"); n != marks || n == 0 {
 		t.Errorf("%d records stand below the chart, want %d", n, marks)
 	}
-	p.run(chromedp.Click(chromedp.CSS(".records li:last-child summary")))
-	p.until("document.querySelector('.records li:last-child details[open] dl')")
+	p.Run(chromedp.Click(chromedp.CSS(".records li:last-child summary")))
+	p.Until("document.querySelector('.records li:last-child details[open] dl')")
 	for _, r := range d.records {
-		if text := eval[string](p, "document.querySelector('.records').innerText"); r.Key == c.Key && r.Plan != "" && !strings.Contains(text, r.Plan) {
+		if text := browser.Eval[string](p, "document.querySelector('.records').innerText"); r.Key == c.Key && r.Plan != "" && !strings.Contains(text, r.Plan) {
 			t.Errorf("an open record does not name its plan %s:\n%s", r.Plan, text)
 			break
 		}
 	}
-	p.fine()
+	p.Fine()
 }
 
 // An hour is drawn whole, and each point can be read in words.
@@ -91,13 +92,13 @@ func testHour(t *testing.T, in context.Context) {
 	d := new(daemon)
 	hour(t, d, time.Now())
 	url := serve(t, d)
-	p := open(t, in, 1000, 820, scheme("light"))
-	p.view(url, "#/job/docker-train")
-	if n := eval[int](p, "document.querySelectorAll('.marks line').length"); n != 6 {
+	p := browser.Open(t, in, 1000, 820, scheme("light"))
+	p.View(url, "#/job/docker-train")
+	if n := browser.Eval[int](p, "document.querySelectorAll('.marks line').length"); n != 6 {
 		t.Errorf("%d lines of changes are drawn, want 6", n)
 	}
 	told := 0 // marks that stand on each other have a label together: 4–6
-	for _, label := range eval[[]string](p, "[...document.querySelectorAll('.numbers span')].map((n) => n.innerText)") {
+	for _, label := range browser.Eval[[]string](p, "[...document.querySelectorAll('.numbers span')].map((n) => n.innerText)") {
 		from, to, many := strings.Cut(label, "–")
 		first, err := strconv.Atoi(from)
 		last := first
@@ -112,11 +113,11 @@ func testHour(t *testing.T, in context.Context) {
 	if told != 6 {
 		t.Errorf("labels tell of %d marks, want 6", told)
 	}
-	if n := eval[int](p, "document.querySelectorAll('.trials rect').length"); n != 1 {
+	if n := browser.Eval[int](p, "document.querySelectorAll('.trials rect').length"); n != 1 {
 		t.Errorf("%d trials are drawn, want one", n)
 	}
 	read := func(point string) string {
-		return eval[string](p, fmt.Sprintf("(() => { const s = document.getElementById('point'); s.value = %s; s.dispatchEvent(new Event('input')); return s.getAttribute('aria-valuetext'); })()", point))
+		return browser.Eval[string](p, fmt.Sprintf("(() => { const s = document.getElementById('point'); s.value = %s; s.dispatchEvent(new Event('input')); return s.getAttribute('aria-valuetext'); })()", point))
 	}
 	first, judged, lent, last := read("5"), read("60"), read("130"), read("s.max")
 	if !strings.Contains(first, "for data: loaders out of quota") || !strings.Contains(last, "lent") || !strings.Contains(last, "steps/s") {
@@ -127,23 +128,23 @@ func testHour(t *testing.T, in context.Context) {
 	if strings.Contains(first, "verdict") || !strings.Contains(judged, verdict) || strings.Contains(judged, "last done") || !strings.Contains(lent, verdict) || !strings.Contains(lent, done) || strings.Contains(last, done) {
 		t.Errorf("before the verdict %q, after it %q, after a loan %q, in the end %q", first, judged, lent, last)
 	}
-	if text := eval[string](p, "document.querySelector('.headline').innerText"); !strings.Contains(text, "Lent 1.1 CPUs") || !strings.Contains(text, "+61 %") {
+	if text := browser.Eval[string](p, "document.querySelector('.headline').innerText"); !strings.Contains(text, "Lent 1.1 CPUs") || !strings.Contains(text, "+61 %") {
 		t.Errorf("what stands: %q", text)
 	}
-	p.view(url, "#/job/docker-eval") // why nothing was done, in explain's words; a gate's bare numbers are no words
-	if text := eval[string](p, "document.querySelector('.headline').innerText"); text != "Nothing was changed: "+noneIdle+"." {
+	p.View(url, "#/job/docker-eval") // why nothing was done, in explain's words; a gate's bare numbers are no words
+	if text := browser.Eval[string](p, "document.querySelector('.headline').innerText"); text != "Nothing was changed: "+noneIdle+"." {
 		t.Errorf("what stands: %q", text)
 	}
-	if text := eval[string](p, "document.getElementById('main').innerText"); !strings.Contains(text, "idle") || strings.Contains(text, "0.02") || strings.Contains(text, "0.05") {
+	if text := browser.Eval[string](p, "document.getElementById('main').innerText"); !strings.Contains(text, "idle") || strings.Contains(text, "0.02") || strings.Contains(text, "0.05") {
 		t.Errorf("a gate's numbers without their unit:\n%s", text)
 	}
-	p.view(url, "#/job/docker-train")
-	p.fine()
+	p.View(url, "#/job/docker-train")
+	p.Fine()
 	if *screenshots {
-		picture(p, "../../docs/page-job.png")
-		p.run(chromedp.EmulateViewport(1000, 560), scheme("dark"))
-		p.view(url, "#/")
-		picture(p, "../../docs/page-node.png")
+		p.Picture("../../docs/page-job.png")
+		p.Run(chromedp.EmulateViewport(1000, 560), scheme("dark"))
+		p.View(url, "#/")
+		p.Picture("../../docs/page-node.png")
 	}
 }
 
@@ -159,32 +160,17 @@ func testLongSteps(t *testing.T, in context.Context) {
 		s.Containers = []state.Container{c}
 		d.publish(s)
 	}
-	p := open(t, in, 1000, 820)
-	p.view(serve(t, d), "#/job/docker-slow")
-	p.until("document.querySelector('.part.compute')?.getAttribute('d')")
-	drawn := eval[float64](p, `[...document.querySelector('.part.compute').getAttribute('d').matchAll(/M([\d.]+) [\d.]+H([\d.]+)/g)].reduce((sum, m) => sum + (m[2] - m[1]), 0) / 720`)
+	p := browser.Open(t, in, 1000, 820)
+	p.View(serve(t, d), "#/job/docker-slow")
+	p.Until("document.querySelector('.part.compute')?.getAttribute('d')")
+	drawn := browser.Eval[float64](p, `[...document.querySelector('.part.compute').getAttribute('d').matchAll(/M([\d.]+) [\d.]+H([\d.]+)/g)].reduce((sum, m) => sum + (m[2] - m[1]), 0) / 720`)
 	if drawn < 0.95 {
 		t.Errorf("%.0f %% of the hour is drawn", 100*drawn)
 	}
-	if n := eval[int](p, "document.querySelector('path.rate').getAttribute('d').split('M').length - 1"); n != 2 {
+	if n := browser.Eval[int](p, "document.querySelector('path.rate').getAttribute('d').split('M').length - 1"); n != 2 {
 		t.Errorf("the rate is drawn in %d lines, want one for steps and one for what else was counted", n)
 	}
-	p.fine()
-}
-
-func picture(p *tab, file string) {
-	p.t.Helper()
-	p.do("scrollTo(0, 0)")
-	png, err := chromedp.Run(p, chromedp.CaptureScreenshot())
-	if err != nil {
-		p.t.Fatal(err)
-	}
-	if len(png) > 100<<10 {
-		p.t.Errorf("%s would have %d bytes, more than 100 KB", file, len(png))
-	}
-	if err := os.WriteFile(file, png, 0o644); err != nil { //nolint:gosec // a page's picture is for all
-		p.t.Fatal(err)
-	}
+	p.Fine()
 }
 
 // Whatever a container is called, it is text.
@@ -197,38 +183,38 @@ func testHostile(t *testing.T, in context.Context) {
 	d.publish(s)
 	held(d, s, 2)
 	address := serve(t, d)
-	p := open(t, in, 1000, 800)
+	p := browser.Open(t, in, 1000, 800)
 	hashes := []string{"#/", "#/history", "#/devices", "#/job/%00%ff", "#/<img src=x onerror=window.pwned=1>", "#/report/24h/team", "#/report/24h/container", "#/report/24h/image"}
 	for i, c := range s.Containers {
 		by := []string{"team", "image", "container"}[i%3]
 		hashes = append(hashes, "#/job/"+c.Key, "#/report/24h/"+by+"/"+url.PathEscape(c.Name))
 	}
 	for _, hash := range hashes {
-		p.view(address, hash)
+		p.View(address, hash)
 		if strings.HasPrefix(hash, "#/history") {
-			p.do("document.querySelectorAll('details').forEach((d) => { d.open = true; })")
+			p.Do("document.querySelectorAll('details').forEach((d) => { d.open = true; })")
 		}
-		if eval[bool](p, "'pwned' in window || document.querySelector('main img, main script, main iframe, main object, main style') !== null") {
+		if browser.Eval[bool](p, "'pwned' in window || document.querySelector('main img, main script, main iframe, main object, main style') !== null") {
 			t.Errorf("%s: a name became markup", hash)
 		}
-		if bad := eval[string](p, `(document.body.innerText.match(/[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u202a-\u202e\u2066-\u2069]/) ?? [""])[0]`); bad != "" {
+		if bad := browser.Eval[string](p, `(document.body.innerText.match(/[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u202a-\u202e\u2066-\u2069]/) ?? [""])[0]`); bad != "" {
 			t.Errorf("%s: the character %q is shown as it is", hash, bad)
 		}
-		if over := eval[int](p, "document.documentElement.scrollWidth - innerWidth"); over > 0 {
+		if over := browser.Eval[int](p, "document.documentElement.scrollWidth - innerWidth"); over > 0 {
 			t.Errorf("%s: %d pixels wider than the window", hash, over)
 		}
 	}
-	p.view(address, "#/")
-	if text := eval[string](p, "document.querySelector('table.jobs').innerText"); !strings.Contains(text, "<img src=x") {
+	p.View(address, "#/")
+	if text := browser.Eval[string](p, "document.querySelector('table.jobs').innerText"); !strings.Contains(text, "<img src=x") {
 		t.Errorf("the name is not shown as it is:\n%.500s", text)
 	}
 	for hash, want := range map[string]string{"#/": "cannot be told since", "#/job/" + s.Containers[2].Key: "Its last runs", "#/devices": "kept for"} {
-		p.view(address, hash)
-		if text := eval[string](p, "document.querySelector('main').innerText"); !strings.Contains(text, want) {
+		p.View(address, hash)
+		if text := browser.Eval[string](p, "document.querySelector('main').innerText"); !strings.Contains(text, want) {
 			t.Errorf("%s lacks %q:\n%.2000s", hash, want, text)
 		}
 	}
-	p.fine()
+	p.Fine()
 }
 
 func testPhone(t *testing.T, in context.Context) {
@@ -237,14 +223,14 @@ func testPhone(t *testing.T, in context.Context) {
 	accounted(d, time.Now())
 	url := serve(t, d)
 	for _, width := range []int64{320, 390} {
-		p := open(t, in, width, 844)
+		p := browser.Open(t, in, width, 844)
 		for name, hash := range views("docker-train") {
-			p.view(url, hash)
-			if over := eval[int](p, "document.documentElement.scrollWidth - innerWidth"); over > 0 {
+			p.View(url, hash)
+			if over := browser.Eval[int](p, "document.documentElement.scrollWidth - innerWidth"); over > 0 {
 				t.Errorf("%s at %d: %d pixels wider than the screen", name, width, over)
 			}
 		}
-		p.fine()
+		p.Fine()
 	}
 }
 
@@ -267,17 +253,17 @@ func testAccessible(t *testing.T, in context.Context) {
 		url := serve(t, node.d)
 		for _, colours := range []string{"light", "dark"} {
 			for _, width := range []int64{1100, 390} {
-				p := open(t, in, width, 900, scheme(colours))
+				p := browser.Open(t, in, width, 900, scheme(colours))
 				for view, hash := range views(node.key) {
-					p.view(url, hash)
-					p.do("document.querySelectorAll('details').forEach((d) => { d.open = true; })")
-					p.do(string(axe))
-					found := eval[json.RawMessage](p, `axe.run(document, {resultTypes: ["violations"]}).then((r) => r.violations.map((v) => ({id: v.id, help: v.help, nodes: v.nodes.slice(0, 3).map((n) => n.html.slice(0, 200) + " " + (n.any[0]?.message ?? ""))})))`)
+					p.View(url, hash)
+					p.Do("document.querySelectorAll('details').forEach((d) => { d.open = true; })")
+					p.Do(string(axe))
+					found := browser.Eval[json.RawMessage](p, `axe.run(document, {resultTypes: ["violations"]}).then((r) => r.violations.map((v) => ({id: v.id, help: v.help, nodes: v.nodes.slice(0, 3).map((n) => n.html.slice(0, 200) + " " + (n.any[0]?.message ?? ""))})))`)
 					if string(found) != "[]" {
 						t.Errorf("%s, %s, %s, %d wide: %s", name, view, colours, width, found)
 					}
 				}
-				p.fine()
+				p.Fine()
 			}
 		}
 	}
@@ -291,11 +277,11 @@ func testKeyboard(t *testing.T, in context.Context) {
 	d := new(daemon)
 	hour(t, d, time.Now())
 	url := serve(t, d)
-	p := open(t, in, 1000, 800)
-	p.view(url, "#/")
+	p := browser.Open(t, in, 1000, 800)
+	p.View(url, "#/")
 	press := func(keys string) string {
-		p.run(chromedp.KeyEvent(keys))
-		return eval[string](p, active)
+		p.Run(chromedp.KeyEvent(keys))
+		return browser.Eval[string](p, active)
 	}
 	var walk []string
 	for range 20 {
@@ -310,31 +296,31 @@ func testKeyboard(t *testing.T, in context.Context) {
 	if !strings.HasPrefix(walk[0], "A skip") {
 		t.Errorf("the first is %s, want the link past the header", walk[0])
 	}
-	p.view(url, "#/")
+	p.View(url, "#/")
 	press(kb.Tab)
 	if at := press(kb.Enter); !strings.HasPrefix(at, "MAIN main") {
 		t.Errorf("past the header is %s", at)
 	}
-	p.run(chromedp.Focus(chromedp.CSS("table.jobs a[href*=train]")))
+	p.Run(chromedp.Focus(chromedp.CSS("table.jobs a[href*=train]")))
 	press(kb.Enter)
-	p.until("document.getElementById('point')?.max > 0")
-	if at := eval[string](p, active); !strings.HasPrefix(at, "MAIN main") {
+	p.Until("document.getElementById('point')?.max > 0")
+	if at := browser.Eval[string](p, active); !strings.HasPrefix(at, "MAIN main") {
 		t.Errorf("in another view the focus is at %s", at)
 	}
-	p.run(chromedp.Focus(chromedp.CSS("#point")))
-	before := eval[string](p, "document.querySelector('.reading').textContent")
+	p.Run(chromedp.Focus(chromedp.CSS("#point")))
+	before := browser.Eval[string](p, "document.querySelector('.reading').textContent")
 	press(kb.ArrowLeft)
-	if after := eval[string](p, "document.querySelector('.reading').textContent"); after == before || after == "" {
+	if after := browser.Eval[string](p, "document.querySelector('.reading').textContent"); after == before || after == "" {
 		t.Errorf("the slider reads %q after an arrow, as before", after)
 	}
-	p.run(chromedp.Focus(chromedp.CSS(".records summary")))
+	p.Run(chromedp.Focus(chromedp.CSS(".records summary")))
 	press(kb.Enter)
-	p.until("document.querySelector('.records details[open] dl')")
-	outlined := eval[bool](p, "getComputedStyle(document.activeElement).outlineStyle !== 'none'")
+	p.Until("document.querySelector('.records details[open] dl')")
+	outlined := browser.Eval[bool](p, "getComputedStyle(document.activeElement).outlineStyle !== 'none'")
 	if !outlined {
 		t.Error("what has the focus is not to be seen")
 	}
-	p.fine()
+	p.Fine()
 }
 
 // testLive: news come by themselves, until somebody pauses.
@@ -343,27 +329,27 @@ func testLive(t *testing.T, in context.Context) {
 	end := time.Now()
 	hour(t, d, end)
 	url := serve(t, d)
-	p := open(t, in, 1000, 800)
-	p.view(url, "#/")
-	p.until("document.getElementById('live').textContent === 'live'")
+	p := browser.Open(t, in, 1000, 800)
+	p.View(url, "#/")
+	p.Until("document.getElementById('live').textContent === 'live'")
 	publish := func(name string, at time.Time) {
 		s := node(at)
 		s.Containers = append(s.Containers, job("docker-new", name, at, 0))
 		d.publish(s)
 	}
 	publish("newcomer", end.Add(time.Second))
-	p.until("document.querySelector('table.jobs').innerText.includes('newcomer')")
-	p.run(chromedp.Click(chromedp.CSS("#pause")))
-	p.until("document.getElementById('live').textContent === 'paused'")
+	p.Until("document.querySelector('table.jobs').innerText.includes('newcomer')")
+	p.Run(chromedp.Click(chromedp.CSS("#pause")))
+	p.Until("document.getElementById('live').textContent === 'paused'")
 	publish("renamed", end.Add(2*time.Second))
-	if text := eval[string](p, "new Promise((done) => setTimeout(() => done(document.querySelector('table.jobs').innerText), 4000))"); !strings.Contains(text, "newcomer") || strings.Contains(text, "renamed") {
+	if text := browser.Eval[string](p, "new Promise((done) => setTimeout(() => done(document.querySelector('table.jobs').innerText), 4000))"); !strings.Contains(text, "newcomer") || strings.Contains(text, "renamed") {
 		t.Errorf("paused, it shows:\n%s", text)
 	}
-	p.run(chromedp.Click(chromedp.CSS("#pause")))
-	p.until("document.querySelector('table.jobs').innerText.includes('renamed') && document.querySelectorAll('table.jobs tbody tr').length === 1 && document.getElementById('live').textContent === 'live'")
+	p.Run(chromedp.Click(chromedp.CSS("#pause")))
+	p.Until("document.querySelector('table.jobs').innerText.includes('renamed') && document.querySelectorAll('table.jobs tbody tr').length === 1 && document.getElementById('live').textContent === 'live'")
 	publish("stale", end.Add(-time.Hour))
-	p.until("document.getElementById('old').textContent.endsWith('old')")
-	p.fine()
+	p.Until("document.getElementById('old').textContent.endsWith('old')")
+	p.Fine()
 }
 
 // testFigures holds the weight with 1,000 containers within its bound, and logs the waits: they are the machine's
@@ -378,38 +364,36 @@ func figures(t *testing.T, in context.Context, kind string, s *state.Snapshot) {
 	d.publish(s)
 	held(d, s, 2)
 	url := serve(t, d)
-	p := open(t, in, 1200, 900)
-	p.view(url, "#/")
-	first := eval[float64](p, "performance.now()") // since the navigation began, as seen when it was ready
-	marks := eval[float64](p, "Math.round(performance.getEntriesByType('paint').find((e) => e.name === 'first-contentful-paint')?.startTime ?? 0)")
-	p.until("document.querySelectorAll('table.jobs tbody tr').length === 50")
+	p := browser.Open(t, in, 1200, 900)
+	p.View(url, "#/")
+	first := browser.Eval[float64](p, "performance.now()") // since the navigation began, as seen when it was ready
+	marks := browser.Eval[float64](p, "Math.round(performance.getEntriesByType('paint').find((e) => e.name === 'first-contentful-paint')?.startTime ?? 0)")
+	p.Until("document.querySelectorAll('table.jobs tbody tr').length === 50")
 	filter := `new Promise((done) => { const f = document.getElementById('filter'); f.value = %q; const began = performance.now(); f.dispatchEvent(new Event('input'));
 		requestAnimationFrame(() => setTimeout(() => done(performance.now() - began))); })`
 	var typed []float64
 	for _, text := range []string{"l", "lo", "lon", "long", "", "w", "", "7", "77", ""} {
-		typed = append(typed, math.Round(eval[float64](p, fmt.Sprintf(filter, text))))
+		typed = append(typed, math.Round(browser.Eval[float64](p, fmt.Sprintf(filter, text))))
 	}
-	sorted := eval[float64](p, `new Promise((done) => { const began = performance.now(); document.querySelectorAll('thead button')[4].click(); requestAnimationFrame(() => setTimeout(() => done(performance.now() - began))); })`)
-	job := eval[float64](p, `new Promise((done) => { const began = performance.now(); document.querySelector('table.jobs a').click();
+	sorted := browser.Eval[float64](p, `new Promise((done) => { const began = performance.now(); document.querySelectorAll('thead button')[4].click(); requestAnimationFrame(() => setTimeout(() => done(performance.now() - began))); })`)
+	job := browser.Eval[float64](p, `new Promise((done) => { const began = performance.now(); document.querySelector('table.jobs a').click();
 		const look = () => document.querySelector('.headline') ? done(performance.now() - began) : requestAnimationFrame(look); look(); })`)
-	report := eval[float64](p, `new Promise((done) => { const began = performance.now(); location.hash = "#/report/24h/team";
+	report := browser.Eval[float64](p, `new Promise((done) => { const began = performance.now(); location.hash = "#/report/24h/team";
 		const look = () => document.querySelector('table.figures tbody tr') ? done(performance.now() - began) : requestAnimationFrame(look); look(); })`)
-	byContainer := eval[float64](p, `new Promise((done) => { const began = performance.now(), by = document.getElementById('by'); by.value = 'container'; by.dispatchEvent(new Event('change'));
+	byContainer := browser.Eval[float64](p, `new Promise((done) => { const began = performance.now(), by = document.getElementById('by'); by.value = 'container'; by.dispatchEvent(new Event('change'));
 		const look = () => document.querySelectorAll('table.figures tbody tr').length >= 40 ? done(performance.now() - began) : requestAnimationFrame(look); look(); })`)
-	p.mu.Lock()
 	files, data := 0.0, 0.0
-	for address, n := range p.bytes {
+	for address, n := range p.Bytes() {
 		if path := strings.TrimPrefix(address, url); strings.HasPrefix(path, "/v1/") || path == "/events" {
 			data += n
 		} else if strings.HasPrefix(address, url) {
 			files += n
 		}
 	}
-	p.mu.Unlock()
 	t.Logf("1,000 %s containers: page %.0f bytes, first answers %.0f bytes; first paint %.0f ms, first view %.0f ms; filter %v ms, sort %.0f ms, a job's view %.0f ms, the report %.0f ms, by container %.0f ms",
 		kind, files, data, marks, first, typed, sorted, job, report, byContainer)
 	if files <= 0 || files > 300<<10 {
 		t.Errorf("the page weighs %.0f bytes, more than 300 KiB", files)
 	}
-	p.fine()
+	p.Fine()
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/trimtab/trimtab/policies"
 	"github.com/trimtab/trimtab/runtime"
+	"github.com/trimtab/trimtab/test/browser"
 	"github.com/trimtab/trimtab/tuner/account"
 	"github.com/trimtab/trimtab/tuner/state"
 )
@@ -67,58 +68,60 @@ func testReport(t *testing.T, in context.Context) {
 	hour(t, d, now)
 	accounted(d, now)
 	url := serve(t, d)
-	p := open(t, in, 1000, 760, scheme("light"))
-	p.view(url, "#/report")
-	p.until("document.querySelectorAll('table.figures tbody tr').length === 4")
-	if text := eval[string](p, "document.querySelector('table.figures').innerText"); !strings.Contains(text, "vision\t2.00\t0.20\t0.40\t0.20\t0\t0.50\t0.02") || !strings.Contains(text, "total\t4.00") {
+	p := browser.Open(t, in, 1000, 760, scheme("light"))
+	p.View(url, "#/report")
+	p.Until("document.querySelectorAll('table.figures tbody tr').length === 4")
+	if text := browser.Eval[string](p, "document.querySelector('table.figures').innerText"); !strings.Contains(text, "vision\t2.00\t0.20\t0.40\t0.20\t0\t0.50\t0.02") || !strings.Contains(text, "total\t4.00") {
 		t.Errorf("the report says:\n%s", text)
 	}
-	if text := eval[string](p, "document.querySelectorAll('table.figures')[1].innerText"); !strings.Contains(text, "vision\t0.80\t0\t0.20\t0\t0\t0\t0\t1.00") || !strings.Contains(text, "(no team)\t<0.01") {
+	if text := browser.Eval[string](p, "document.querySelectorAll('table.figures')[1].innerText"); !strings.Contains(text, "vision\t0.80\t0\t0.20\t0\t0\t0\t0\t1.00") || !strings.Contains(text, "(no team)\t<0.01") {
 		t.Errorf("of CPUs it says:\n%s", text)
 	}
 	for _, c := range append(account.Columns(), account.LentColumn()) {
-		if !eval[bool](p, fmt.Sprintf("[...document.querySelectorAll('table.figures thead button')].some((b) => b.textContent === %q && b.title === %q)", c.Title, c.Means)) ||
-			!eval[bool](p, fmt.Sprintf("document.querySelector('.meanings').textContent.includes(%q)", c.Means)) {
+		if !browser.Eval[bool](p, fmt.Sprintf("[...document.querySelectorAll('table.figures thead button')].some((b) => b.textContent === %q && b.title === %q)", c.Title, c.Means)) ||
+			!browser.Eval[bool](p, fmt.Sprintf("document.querySelector('.meanings').textContent.includes(%q)", c.Means)) {
 			t.Errorf("no column says what %s means", c.Title)
 		}
 	}
 	if *screenshots {
-		picture(p, "../../docs/page-report.png")
+		p.Picture("../../docs/page-report.png")
 	}
-	p.run(chromedp.Click(chromedp.CSS("table.figures a[href$=vision]")))
-	p.until("document.querySelector('table.figures a[href$=train]')")
-	if text := eval[string](p, "document.querySelector('table.figures').innerText"); strings.Contains(text, "notebook") {
+	p.Run(chromedp.Click(chromedp.CSS("table.figures a[href$=vision]")))
+	p.Until("document.querySelector('table.figures a[href$=train]')")
+	if text := browser.Eval[string](p, "document.querySelector('table.figures').innerText"); strings.Contains(text, "notebook") {
 		t.Errorf("among the team's containers is another's:\n%s", text)
 	}
-	p.run(chromedp.Click(chromedp.CSS("table.figures a[href$=train]")))
-	p.until("document.querySelector('.records summary')")
-	p.run(chromedp.Click(chromedp.CSS(".records summary")))
-	p.until("document.querySelector('.records details[open] dl')")
+	p.Run(chromedp.Click(chromedp.CSS("table.figures a[href$=train]")))
+	p.Until("document.querySelector('.records summary')")
+	p.Do("[...document.querySelectorAll('section')].find((s) => s.innerText.startsWith('Saved')).querySelector('summary').click()")
+	p.Until("document.querySelector('.records details[open] dl')")
 	for _, want := range []string{"0101-9", "+40 % and +53 %", "1.00 GPU-hours and 0 CPU-hours were in use under them", "for data: loaders out of quota\t0.40\t20 %"} {
-		if text := eval[string](p, "document.getElementById('main').innerText"); !strings.Contains(text, want) {
+		if text := browser.Eval[string](p, "document.getElementById('main').innerText"); !strings.Contains(text, want) {
 			t.Errorf("what the report rests on lacks %q:\n%s", want, text)
 		}
 	}
-	if text := eval[string](p, "[...document.querySelectorAll('section')].find((s) => s.innerText.startsWith('Lost')).innerText"); !strings.Contains(text, "trial inconclusive") {
+	p.Do("[...document.querySelectorAll('section')].find((s) => s.innerText.startsWith('Actionable')).querySelector('summary').click()")
+	p.Until("[...document.querySelectorAll('section')].find((s) => s.innerText.startsWith('Actionable')).innerText.includes('its loaders are out of CPU quota 52 %')")
+	if text := browser.Eval[string](p, "[...document.querySelectorAll('section')].find((s) => s.innerText.startsWith('Lost')).innerText"); !strings.Contains(text, "trial inconclusive") {
 		t.Errorf("what was lost rests on:\n%s", text)
 	}
-	if text := eval[string](p, "[...document.querySelectorAll('section')].find((s) => s.innerText.startsWith('Lent')).innerText"); strings.Count(text, "\n") < 3 {
+	if text := browser.Eval[string](p, "[...document.querySelectorAll('section')].find((s) => s.innerText.startsWith('Lent')).innerText"); strings.Count(text, "\n") < 3 {
 		t.Errorf("what was lent rests on:\n%s", text)
 	}
 	loans := "[...document.querySelectorAll('section')].find((s) => s.innerText.startsWith('Lent')).querySelectorAll('li').length"
-	ofDay := eval[int](p, loans)
-	p.view(url, "#/report/7d/container/train")
-	if ofWeek := eval[int](p, loans); ofDay != 3 || ofWeek != 4 {
+	ofDay := browser.Eval[int](p, loans)
+	p.View(url, "#/report/7d/container/train")
+	if ofWeek := browser.Eval[int](p, loans); ofDay != 3 || ofWeek != 4 {
 		t.Errorf("what was lent rests on %d loans of a day and on %d of a week, want 3 and 4", ofDay, ofWeek)
 	}
-	p.view(url, "#/report/24h/container/notebook")
-	p.until("document.getElementById('main').innerText.includes('it does not run')")
-	p.view(url, "#/report/24h/container/train")
-	p.run(chromedp.Click(chromedp.CSS("a[href='#/job/docker-train']")))
-	p.until("document.querySelector('.headline')")
-	p.run(chromedp.Click(chromedp.CSS("a[href='#/report/7d/container/train']")))
-	p.until("document.querySelector('.records summary')")
-	p.fine()
+	p.View(url, "#/report/24h/container/notebook")
+	p.Until("document.getElementById('main').innerText.includes('it does not run')")
+	p.View(url, "#/report/24h/container/train")
+	p.Run(chromedp.Click(chromedp.CSS("a[href='#/job/docker-train']")))
+	p.Until("document.querySelector('.headline')")
+	p.Run(chromedp.Click(chromedp.CSS("a[href='#/report/7d/container/train']")))
+	p.Until("document.querySelector('.records summary')")
+	p.Fine()
 }
 
 // What is chosen is asked for at once, by keys too: the focus stays, and the address says it.
@@ -126,24 +129,24 @@ func testReportChoices(t *testing.T, in context.Context) {
 	d := new(daemon)
 	accounted(d, time.Now())
 	d.publish(node(time.Now()))
-	p := open(t, in, 1000, 760)
-	p.view(serve(t, d), "#/report/7d/container")
-	p.until("document.querySelector('table.figures a[href$=notebook]')")
-	p.run(chromedp.Focus(chromedp.CSS("#by")), chromedp.KeyEvent(kb.ArrowDown))
-	p.until("document.querySelector('table.figures')?.innerText.includes('for data: loaders out of quota')")
-	if at := eval[string](p, active+" + location.hash"); !strings.HasPrefix(at, "SELECT by") || !strings.HasSuffix(at, "#/report/7d/cause") {
+	p := browser.Open(t, in, 1000, 760)
+	p.View(serve(t, d), "#/report/7d/container")
+	p.Until("document.querySelector('table.figures a[href$=notebook]')")
+	p.Run(chromedp.Focus(chromedp.CSS("#by")), chromedp.KeyEvent(kb.ArrowDown))
+	p.Until("document.querySelector('table.figures')?.innerText.includes('for data: loaders out of quota')")
+	if at := browser.Eval[string](p, active+" + location.hash"); !strings.HasPrefix(at, "SELECT by") || !strings.HasSuffix(at, "#/report/7d/cause") {
 		t.Errorf("after a choice the focus and the address are %s", at)
 	}
-	p.run(chromedp.Click(chromedp.CSS("table.figures a[href$=idle]")))
-	p.until("document.querySelectorAll('table.figures a[href$=notebook]').length === 1")
-	if text := eval[string](p, "document.getElementById('main').innerText"); !strings.Contains(text, "Report: cause idle") || !strings.Contains(text, "Of the last week, by cause") {
+	p.Run(chromedp.Click(chromedp.CSS("table.figures a[href$=idle]")))
+	p.Until("document.querySelectorAll('table.figures a[href$=notebook]').length === 1")
+	if text := browser.Eval[string](p, "document.getElementById('main').innerText"); !strings.Contains(text, "Report: cause idle") || !strings.Contains(text, "Of the last week, by cause") {
 		t.Errorf("a cause says:\n%s", text)
 	}
 	for _, nonsense := range []string{"#/report/9y/x", "#/report/__proto__/constructor", "#/report/24h/team/%ff", "#/report/1h/container/", "#/report/7d/image/<img src=x onerror=window.pwned=1>"} {
-		p.view(eval[string](p, "location.origin"), nonsense)
-		if eval[bool](p, "!document.querySelector('h1') || 'pwned' in window || document.querySelector('main img') !== null") {
-			t.Errorf("%s shows %s", nonsense, eval[string](p, "document.getElementById('main').innerHTML.slice(0, 500)"))
+		p.View(browser.Eval[string](p, "location.origin"), nonsense)
+		if browser.Eval[bool](p, "!document.querySelector('h1') || 'pwned' in window || document.querySelector('main img') !== null") {
+			t.Errorf("%s shows %s", nonsense, browser.Eval[string](p, "document.getElementById('main').innerHTML.slice(0, 500)"))
 		}
 	}
-	p.fine()
+	p.Fine()
 }
