@@ -18,14 +18,14 @@ export function open(root, key) {
 
   return async (status) => {
     const c = await get("/v1/containers/" + encodeURIComponent(key));
-    const [series, past] = await Promise.all([points(c.key), records(c.name)]);
-    const own = past.records.filter((r) => r.key === c.key);
-    const marks = own.filter((r) => marked.includes(r.kind)).map((r, i) => ({ record: r, number: i + 1 }));
     swap(head, el("h1", {}, name(c.name, 200)), facts([["image", name(c.image ?? "", 120)], ["team", c.enrolment.team], ["job", c.enrolment.job], ["GPUs", c.gpus?.join(", ")],
       ["mode", c.enrolment.mode + (c.enrolment.door ? ", by " + c.enrolment.door : "")], ["rate", rateShown(c)], ["no rate", c.rateWhy],
       ["bound by", causeWord(c.verdict)], ["speedup", gain(c)],
       ["report", el("a", { href: "#/report/7d/container/" + encodeURIComponent(c.name) }, "what it was worth")]]));
     swap(standing, section("What stands now", el("p", { class: "headline" }, headline(c)), values(c), gate(c)));
+    const [series, past] = await Promise.all([points(c.key), records(c.name)]);
+    const own = past.records.filter((r) => r.key === c.key);
+    const marks = own.filter((r) => marked.includes(r.kind)).map((r, i) => ({ record: r, number: i + 1 }));
     chart.show(series.points, marks, [...(c.trials ?? []), ...(c.trial ? [c.trial] : [])], own.filter((r) => r.kind === "verdict"), status?.time ?? Date.now() * 1e6);
     const stamp = marks.length + "/" + marks.at(-1)?.record.time;
     if (stamp !== said) {

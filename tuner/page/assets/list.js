@@ -3,6 +3,7 @@
 import { clip, el, name, put } from "./dom.js";
 
 const atOnce = 50; // rows: what is found by a filter need not be scrolled for
+const atFirst = 15; // rows that a first look sees; the others follow when the browser is idle
 
 // Listing shows rows of any kind. A column is { title, means, wide, down, text(row), key(row) }:
 // down has the largest first, which key has to say. The first column is { title, key } and a
@@ -11,7 +12,7 @@ export class Listing {
   #rows = new Map();
   #found = [];
   #sortBy = -1;
-  #most = atOnce;
+  #most = atFirst;
   constructor({ caption, columns, kind, id, label, href, order }) {
     Object.assign(this, { columns, id, label, href, order });
     this.body = el("tbody");
@@ -26,7 +27,7 @@ export class Listing {
 
   // first shows no more than the first rows again: what is looked for is another.
   first() {
-    this.#most = atOnce;
+    this.#most = atFirst;
   }
 
   // show takes what there is, of which found fits, and says how many, with what comes behind.
@@ -48,8 +49,10 @@ export class Listing {
     this.heads.forEach((h, i) => (i === this.#sortBy ? h.setAttribute("aria-sort", this.columns[i].down ? "descending" : "ascending") : h.removeAttribute("aria-sort")));
     const nodes = sorted.slice(0, this.#most).map(([, r]) => this.#row(r));
     if (nodes.length !== this.body.children.length || nodes.some((n, i) => this.body.children[i] !== n)) this.body.replaceChildren(...nodes);
-    this.more.hidden = this.#found.length <= this.#most;
-    put(this.count, `${Math.min(this.#found.length, this.#most)} of ${this.#found.length} that fit${this.rest}`);
+    const most = Math.max(this.#most, atOnce); // as it will be in a moment
+    this.more.hidden = this.#found.length <= most;
+    put(this.count, `${Math.min(this.#found.length, most)} of ${this.#found.length} that fit${this.rest}`);
+    if (this.#most < most) requestIdleCallback(() => { if (this.#most < most) { this.#most = most; this.#draw(); } }, { timeout: 1000 });
   }
 
   #row(r) {

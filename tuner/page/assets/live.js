@@ -8,12 +8,24 @@ let ahead = 0; // ms: the daemon's clock, before this browser's
 // be wrong, and either may be set.
 export const daemonNow = () => Date.now() + ahead;
 
+// What the first view shows is asked for before the other scripts are there: of many containers
+// the answer takes a while.
+const early = new Map(/^#?\/?$/.test(location.hash) ? ["/v1/status", "/v1/list"].map((path) => [path, ask(path)]) : []);
+
+function ask(path) {
+  const answer = fetch(path, { headers: { accept: "application/json" } });
+  answer.catch(() => {}); // told to who waits for it
+  return answer;
+}
+
 // get asks one route. The browser keeps answers and asks whether they still hold; one that
 // does is the same object as before, and is not read anew.
 export async function get(path) {
   let answer;
   try {
-    answer = await fetch(path, { headers: { accept: "application/json" } });
+    const begun = early.get(path);
+    early.delete(path);
+    answer = await (begun ?? ask(path));
   } catch {
     throw new Error("The daemon does not answer. What stands here is what it said last.");
   }

@@ -43,7 +43,7 @@ export function open(root) {
 
   return async (status) => {
     status ??= await get("/v1/status"); // first: it waits for no list
-    const answer = await get("/v1/containers");
+    const answer = await get("/v1/list"); // which live.js began to ask for
     swap(glance, atAGlance(status));
     swap(news, section("What needs a look", wrong(status, answer.containers)));
     if (answer.containers === all) return;

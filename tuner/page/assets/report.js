@@ -1,5 +1,5 @@
 // What the GPUs and CPUs of this node were held for, and what each term of it rests on: groups,
-// then the containers of one, then the trials and loans of a container. #/report/SINCE/BY/GROUP
+// then the containers of one, then the verdicts, trials and loans of a container. #/report/SINCE/BY/GROUP
 import { el, facts, name, put, section, swap, table } from "./dom.js";
 import { Listing } from "./list.js";
 import { get, throttle } from "./live.js";
@@ -119,8 +119,8 @@ function heading(report, since, by, group) {
       [el("p", {}, "Nothing was held by it in that time.")])];
 }
 
-// evidence is what a container's terms rest on: what it held devices and CPUs for, and the trials
-// and loans of its name.
+// evidence is what a container's terms rest on: what it held devices and CPUs for, and the verdicts,
+// trials and loans of its name.
 function evidence(root, since, group) {
   const head = el("div"), causes = el("div"), done = el("div"), fetched = ask();
   const used = { proven: el("p"), tried: el("p") }; // apart from the records: they grow while what is open stays open
@@ -141,7 +141,7 @@ function evidence(root, since, group) {
     const latest = [past.records.length, past.records.at(-1)?.time, report.from].join("/");
     if (latest === stamp) return; // nothing new: what is open stays open
     stamp = latest;
-    done.replaceChildren(...trialsAndLoans(past.records, report.from, used));
+    done.replaceChildren(...termsRecords(past.records, report.from, used));
   };
 }
 
@@ -156,13 +156,14 @@ function heldTable(use, title) {
   return causes.length ? section(`What its ${title} went into`, table(title, ["What", "Hours", "Of what was held"], causes.map(([c, seconds]) => [heldFor(c), hours(seconds), percent(seconds / use.held)]))) : null;
 }
 
-// trialsAndLoans are a container's records, by the term that they stand for. A proof may be older than
+// termsRecords are a container's records, by the term that they stand for. A proof may be older than
 // the report: it counts while its change stands.
-function trialsAndLoans(all, from, used) {
+function termsRecords(all, from, used) {
   const newest = all.toReversed(), trials = newest.filter((r) => r.kind === "trial"), ofThen = (r) => r.time >= from;
   const means = (key) => el("p", {}, [...terms, lent].find((t) => t.key === key).means + ".");
   const list = (some, none) => (some.length ? el("ol", { class: "records" }, some.map((r) => el("li", {}, record(r, all)))) : el("p", {}, none));
   return [
+    section("Actionable, by these verdicts", means("actionable"), list(newest.filter((r) => ofThen(r) && r.kind === "verdict"), "No verdict of it was given.")),
     section("Saved, by these proofs", means("saved"), used.proven, list(trials.filter((r) => r.outcome === "kept"), "No trial of it was kept.")),
     section("Lost, in these trials", means("lost"), used.tried, list(trials.filter((r) => ofThen(r) && ["rolled_back", "inconclusive"].includes(r.outcome)), "No trial of it was taken back.")),
     section("Lent, by these loans", means("lent"), list(newest.filter((r) => ofThen(r) && r.kind === "loan"), "Nothing was lent to it.")),
