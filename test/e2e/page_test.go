@@ -12,6 +12,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/chromedp/chromedp"
+
+	"github.com/trimtab/trimtab/test/browser"
 	"github.com/trimtab/trimtab/test/daemontest"
 	"github.com/trimtab/trimtab/test/promtest"
 	"github.com/trimtab/trimtab/tuner/api"
@@ -52,6 +55,32 @@ func TestPageOfADaemon(t *testing.T) {
 	if s, err := d.Client().Status(t.Context()); err != nil || s.Daemon.Paused {
 		t.Errorf("after the wishes: paused %v, %v", s.Daemon.Paused, err)
 	}
+}
+
+// TestPageOfALiveJob: in a browser a starved job shows up, and what is done for it as it is done, without a click.
+func TestPageOfALiveJob(t *testing.T) {
+	in := browser.Start(t)
+	address := promtest.FreeAddress(t)
+	j := job(t, "trimtab.mode=tune", "trimtab.team=vision")
+	d := daemon(t, daemontest.Options{Config: fmt.Sprintf("page: {listen: %q}\n", address)})
+	until(t, d, j.Name, "watched", func(c state.Container) bool { return c.Watched })
+
+	p := browser.Open(t, in, 1000, 820)
+	p.View("http://"+address, "#/")
+	p.Until(fmt.Sprintf("document.querySelector('table.jobs')?.innerText.includes(%q)", j.Name))
+	p.Run(chromedp.Click(chromedp.CSS("table.jobs a")))
+	p.Until("document.querySelector('.headline')")
+	until(t, d, j.Name, "a loan", func(c state.Container) bool { return c.Loan != nil })
+	p.Until("/Lent [0-9.]+ CPUs/.test(document.querySelector('.headline').innerText)")
+	p.Until("document.querySelectorAll('.marks line').length > 0 && document.querySelectorAll('.records li').length > 0")
+	p.Until("[...document.querySelectorAll('.breakdown .part')].some((a) => a.getAttribute('d'))")
+	newest := "(() => { const s = document.getElementById('point'); s.value = s.max; s.dispatchEvent(new Event('input')); return s.getAttribute('aria-valuetext'); })()"
+	p.Until(newest + ".includes('lent')")
+	p.View("http://"+address, "#/history")
+	if text := browser.Eval[string](p, "document.getElementById('main').innerText"); !strings.Contains(text, j.Name) {
+		t.Errorf("the history does not name the job:\n%.1000s", text)
+	}
+	p.Fine()
 }
 
 // browse asks a page, by the name host if there is one.
