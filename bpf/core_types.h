@@ -127,6 +127,7 @@ struct thread_info {
 struct task_io_accounting {
 	__u64 rchar; /* CONFIG_TASK_XACCT */
 	__u64 wchar;
+	__u64 write_bytes; /* CONFIG_TASK_IO_ACCOUNTING */
 };
 struct task_struct {
 	struct thread_info thread_info;

@@ -278,6 +278,12 @@ static __always_inline __u64 io_bytes(struct task_struct *task)
 	return task->ioac.rchar + task->ioac.wchar;
 }
 
+/* Bytes of files that the task wrote, counted when it does and not when they reach a disk. */
+static __always_inline __u64 written(struct task_struct *task)
+{
+	return bpf_core_field_exists(task->ioac.write_bytes) ? task->ioac.write_bytes : 0;
+}
+
 static __always_inline void adopt(struct task_struct *task, __u32 state, __u32 scratch_key)
 {
 	struct slot_ref *ref = find_watched(task_cgroup(task), TREE_TASKS);
@@ -304,6 +310,7 @@ static __always_inline void adopt(struct task_struct *task, __u32 state, __u32 s
 	th->first_ns = th->since_ns = bpf_ktime_get_ns();
 	th->io_bytes = io_bytes(task);
 	th->faults = task->min_flt;
+	th->written = written(task);
 	if (!bpf_task_storage_get(&threads, task, th, BPF_LOCAL_STORAGE_GET_F_CREATE)) {
 		release(c);
 		count_lost(c);
@@ -363,6 +370,7 @@ static __always_inline __u32 fill(struct task_struct *task, struct thread *th, s
 	}
 	r->thread.io_bytes = io_bytes(task) - th->io_bytes;
 	r->thread.faults = task->min_flt - th->faults;
+	r->thread.written = written(task) - th->written;
 	r->flags = flags;
 	r->start_boot_ns = task->start_boottime;
 	r->tid = task->pid;

@@ -54,6 +54,7 @@ struct thread {
 	/* What the kernel had counted when the thread was taken up; a record holds what came since. */
 	__u64 io_bytes; /* read and written, by any call */
 	__u64 faults;	/* minor */
+	__u64 written;	/* bytes of files on disks, when they are dirtied */
 
 	__u64 ns[NUM_STATES];
 	__u64 count[NUM_STATES];

@@ -79,7 +79,9 @@ type Thread struct {
 	// was taken up. 0 where the kernel does not account them.
 	IOBytes uint64 `json:"io,omitempty"`
 	Faults  uint64 `json:"faults,omitempty"`
-	Edges   []Edge `json:"edges,omitempty"`
+	// WrittenBytes are of files on disks, counted when they are written and not when they reach it.
+	WrittenBytes uint64 `json:"written,omitempty"`
+	Edges        []Edge `json:"edges,omitempty"`
 }
 
 // Ticks counts a periodic event of one process, such as passes of autograd's

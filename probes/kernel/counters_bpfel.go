@@ -98,6 +98,7 @@ type countersThread struct {
 	FoundIdle      uint64
 	IoBytes        uint64
 	Faults         uint64
+	Written        uint64
 	Ns             [16]uint64
 	Count          [16]uint64
 	LastNs         [16]uint64

@@ -286,3 +286,29 @@ func memoryLimit(t *testing.T, name string, bytes int64) string {
 	}
 	return dir
 }
+
+// What a thread writes to a file on a disk is counted as it writes, and what it sends down a pipe is not.
+func TestWrittenBytes(t *testing.T) {
+	p := newProbe(t, Options{})
+	b := newBox(t, nil, "trimtab-written")
+	watch(t, p, b, "box")
+	file := filepath.Join(t.TempDir(), "file")
+	j := b.start("import os,sys,time\nr,w=os.pipe()\nprint('go',flush=True)\nsys.stdin.readline()\n"+
+		"f=open(sys.argv[1],'wb')\nf.write(bytes(8<<20))\nf.flush()\nfor _ in range(64): os.write(w,bytes(1<<15)); os.read(r,1<<15)\nprint('written',flush=True)\ntime.sleep(100)", file)
+	j.line()
+	before := threadOf(t, read(t, p, "box"), j.pid())
+	if _, err := j.in.Write([]byte("\n")); err != nil {
+		t.Fatal(err)
+	}
+	j.line()
+	after := threadOf(t, read(t, p, "box"), j.pid())
+	if after.IOBytes-before.IOBytes < 8<<20+64<<16 {
+		t.Fatalf("%d bytes read and written, want those of the file and of the pipe", after.IOBytes-before.IOBytes)
+	}
+	switch got := after.WrittenBytes - before.WrittenBytes; {
+	case got == 0:
+		t.Skip("needs a disk below the temporary directory, and a kernel with CONFIG_TASK_IO_ACCOUNTING")
+	case got < 8<<20 || got > 8<<20+64<<10:
+		t.Errorf("%d bytes written to files, want 8 MiB", got)
+	}
+}

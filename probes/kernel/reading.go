@@ -257,6 +257,8 @@ func decode(b []byte) (decoded, error) {
 		AloneNs:   th.AloneNs,
 		IOBytes:   th.IoBytes,
 		Faults:    th.Faults,
+
+		WrittenBytes: th.Written,
 	}
 	for s, ns := range th.LastNs {
 		d.thread.LastNs[s] = int64(ns)

@@ -84,7 +84,7 @@ func sample(edges int) []byte {
 	}
 	r.Thread.Slot, r.Thread.Gen, r.Thread.FirstNs, r.Thread.NumEdges = 3, 4, 900, uint32(edges)
 	r.Thread.Ns[probes.StateTimer], r.Thread.Count[probes.StateTimer], r.Thread.LastNs[probes.StateTimer] = 100, 2, 990
-	r.Thread.Preempted, r.Thread.ReclaimNs, r.Thread.IoBytes, r.Thread.Faults = 5, 6, 7, 8
+	r.Thread.Preempted, r.Thread.ReclaimNs, r.Thread.IoBytes, r.Thread.Faults, r.Thread.Written = 5, 6, 7, 8, 9
 	for i := range edges {
 		r.Thread.Edges[i] = countersEdge{Waker: -1, State: uint32(probes.StatePipe), Count: 8, Ns: 9}
 	}
@@ -98,7 +98,7 @@ func TestDecode(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := probes.Thread{TID: 11, TGID: 10, PPID: 1, StartNs: 7, Comm: "tr?in", Exited: true, SinceNs: 900, AtNs: 1000,
-		Preempted: 5, ReclaimNs: 6, IOBytes: 7, Faults: 8, Edges: []probes.Edge{{Waker: -1, State: probes.StatePipe, Count: 8, Ns: 9}}}
+		Preempted: 5, ReclaimNs: 6, IOBytes: 7, Faults: 8, WrittenBytes: 9, Edges: []probes.Edge{{Waker: -1, State: probes.StatePipe, Count: 8, Ns: 9}}}
 	want.Ns[probes.StateTimer], want.Count[probes.StateTimer], want.LastNs[probes.StateTimer] = 100, 2, 990
 	if d.slot != 3 || d.gen != 4 || d.torn {
 		t.Errorf("slot %d, gen %d, torn %v", d.slot, d.gen, d.torn)
