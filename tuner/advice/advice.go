@@ -32,7 +32,9 @@ const (
 	GPUIdle       What = "gpu.idle"       // a device that is held and not used
 	GPUModel      What = "gpu.model"      // another device of the host, which is free
 	GPUExchange   What = "gpu.exchange"   // the device of a job that hardly needs it
-	JobSlower     What = "job.slower"     // it is slower than the last runs of the same job: what differs
+	// JobCheckpoints is how often it writes its state.
+	JobCheckpoints What = "job.checkpoints"
+	JobSlower      What = "job.slower" // it is slower than the last runs of the same job: what differs
 )
 
 // Advice is one thing that trimtab cannot change, of one container.
@@ -61,7 +63,7 @@ type Line struct {
 // Setting is a value with its unit, or a text where it is no number.
 type Setting struct {
 	Value float64 `json:"value"`
-	Unit  string  `json:"unit,omitempty"` // "CPUs", "B", "threads", "workers", "devices"
+	Unit  string  `json:"unit,omitempty"` // "CPUs", "B", "threads", "workers", "devices", "s apart"
 	Text  string  `json:"text,omitempty"` // where it is no number; Value is 0 then
 }
 
@@ -112,7 +114,7 @@ func Of(k *policies.Constants, s *state.Snapshot) []Advice {
 	n := node{k, s}
 	out := []Advice{}
 	for _, c := range s.Containers {
-		for _, rule := range []func(state.Container) (Advice, bool){n.cpuQuota, n.cpuSpare, n.threads, n.memoryLimit, n.memoryAllow, n.sharedMemory, n.loaderWorkers, n.dataLocal, n.gpuModel, n.gpuExchange, n.jobSlower} {
+		for _, rule := range []func(state.Container) (Advice, bool){n.cpuQuota, n.cpuSpare, n.threads, n.memoryLimit, n.memoryAllow, n.sharedMemory, n.loaderWorkers, n.dataLocal, n.gpuModel, n.gpuExchange, n.checkpoints, n.jobSlower} {
 			if a, ok := rule(c); ok {
 				a.Key, a.Container = c.Key, c.Name
 				out = append(out, a)

@@ -11,6 +11,7 @@ import (
 
 	"github.com/trimtab/trimtab/policies"
 	"github.com/trimtab/trimtab/runtime"
+	"github.com/trimtab/trimtab/tuner/checkpoint"
 	"github.com/trimtab/trimtab/tuner/idle"
 	"github.com/trimtab/trimtab/tuner/state"
 )
@@ -49,6 +50,12 @@ func starved() state.Container {
 	c.Cost = policies.Cost{TrainerCPU: 0.02, Device: 0.02, LoaderCPU: 0.04, Batch: 0.05, Loaders: 4, Ticks: 100}
 	c.Knee = c.Cost.Knee()
 	return c
+}
+
+// saving stops for three seconds in each thirty to write its state.
+func saving() state.Container {
+	return state.Container{Key: "k", ID: "4f0c77aa", Engine: "docker", Name: "train", Watched: true,
+		Pauses: checkpoint.Seen{Cycles: 10, EverySeconds: 30, LostSeconds: 3, LowSeconds: 2, HighSeconds: 4, Bytes: 64 << 20}}
 }
 
 // loading waits for its two loaders.
@@ -195,18 +202,23 @@ func TestWhatIsAdvised(t *testing.T) {
 		"a team beside others' work": {host(with(crowded(), func(c *state.Container) {
 			c.Original, c.Now, c.Verdict.Relief, c.Team.Behind = nil, nil, "", 0.1
 		})), ""},
-		"a team that runs":                      {host(with(crowded(), func(c *state.Container) { c.Team.Unrun = 0.1 })), ""},
-		"a team of a thread for each CPU":       {host(with(crowded(), func(c *state.Container) { c.Team.Threads = 7 })), ""},
-		"a team that will be lent more":         {host(with(crowded(), func(c *state.Container) { c.Enrolment = tuned("cpu") })), ""},
-		"a team whose loan has not settled":     {host(with(crowded(), func(c *state.Container) { c.Enrolment, c.Loan = tuned("cpu"), &state.Loan{Own: 4, CPUs: 1} })), ""},
-		"a full /dev/shm":                       {host(filled()), "memory.shm 1024 MiB, now 64 MiB (--shm-size=1024m): its /dev/shm is nearly full: who finds no room there fails, and the job with it. Gives 50 % (0 to 100 %) of its run time, which is at risk, 84 h a week; confidence 50 %"},
-		"a full /dev/shm of three GiB":          {host(with(filled(), func(c *state.Container) { c.SharedBytes, c.MemoryUse.Shared = 3*gib, 2.9*gib })), "memory.shm 8192 MiB, now 3072 MiB (--shm-size=8192m): its /dev/shm is nearly full: who finds no room there fails, and the job with it. Gives 50 % (0 to 100 %) of its run time, which is at risk, 84 h a week; confidence 50 %"},
-		"a full /dev/shm under a limit":         {host(with(filled(), func(c *state.Container) { c.MemoryUse.Limit = gib })), "memory.shm 512 MiB, now 64 MiB (--shm-size=512m): its /dev/shm is nearly full: who finds no room there fails, and the job with it. Gives 50 % (0 to 100 %) of its run time, which is at risk, 84 h a week; confidence 50 %"},
-		"a full /dev/shm under a low limit":     {host(with(filled(), func(c *state.Container) { c.MemoryUse.Limit = gib / 8 })), ""},
-		"a full /dev/shm of half the host":      {host(with(filled(), func(c *state.Container) { c.SharedBytes, c.MemoryUse.Shared = 32*gib, 31*gib })), ""},
-		"a /dev/shm with room":                  {host(with(filled(), func(c *state.Container) { c.MemoryUse.Shared = 50 << 20 })), ""},
-		"more is shared than /dev/shm holds":    {host(with(filled(), func(c *state.Container) { c.MemoryUse.Shared = 65 << 20 })), ""},
-		"the size of /dev/shm was not read":     {host(with(filled(), func(c *state.Container) { c.SharedBytes = 0 })), ""},
+		"a team that runs":                   {host(with(crowded(), func(c *state.Container) { c.Team.Unrun = 0.1 })), ""},
+		"a team of a thread for each CPU":    {host(with(crowded(), func(c *state.Container) { c.Team.Threads = 7 })), ""},
+		"a team that will be lent more":      {host(with(crowded(), func(c *state.Container) { c.Enrolment = tuned("cpu") })), ""},
+		"a team whose loan has not settled":  {host(with(crowded(), func(c *state.Container) { c.Enrolment, c.Loan = tuned("cpu"), &state.Loan{Own: 4, CPUs: 1} })), ""},
+		"a full /dev/shm":                    {host(filled()), "memory.shm 1024 MiB, now 64 MiB (--shm-size=1024m): its /dev/shm is nearly full: who finds no room there fails, and the job with it. Gives 50 % (0 to 100 %) of its run time, which is at risk, 84 h a week; confidence 50 %"},
+		"a full /dev/shm of three GiB":       {host(with(filled(), func(c *state.Container) { c.SharedBytes, c.MemoryUse.Shared = 3*gib, 2.9*gib })), "memory.shm 8192 MiB, now 3072 MiB (--shm-size=8192m): its /dev/shm is nearly full: who finds no room there fails, and the job with it. Gives 50 % (0 to 100 %) of its run time, which is at risk, 84 h a week; confidence 50 %"},
+		"a full /dev/shm under a limit":      {host(with(filled(), func(c *state.Container) { c.MemoryUse.Limit = gib })), "memory.shm 512 MiB, now 64 MiB (--shm-size=512m): its /dev/shm is nearly full: who finds no room there fails, and the job with it. Gives 50 % (0 to 100 %) of its run time, which is at risk, 84 h a week; confidence 50 %"},
+		"a full /dev/shm under a low limit":  {host(with(filled(), func(c *state.Container) { c.MemoryUse.Limit = gib / 8 })), ""},
+		"a full /dev/shm of half the host":   {host(with(filled(), func(c *state.Container) { c.SharedBytes, c.MemoryUse.Shared = 32*gib, 31*gib })), ""},
+		"a /dev/shm with room":               {host(with(filled(), func(c *state.Container) { c.MemoryUse.Shared = 50 << 20 })), ""},
+		"more is shared than /dev/shm holds": {host(with(filled(), func(c *state.Container) { c.MemoryUse.Shared = 65 << 20 })), ""},
+		"the size of /dev/shm was not read":  {host(with(filled(), func(c *state.Container) { c.SharedBytes = 0 })), ""},
+		"saves each half minute":             {host(saving()), "job.checkpoints 720 s apart, now 30 s apart: what it writes each time stops its steps; with one interruption a day, less often costs less (each 72 s is right if there are a hundred). Gives 9 % (6 to 12 %) of its run time, 15 h a week; confidence 60 %"},
+		"saves each twenty minutes":          {host(with(saving(), func(c *state.Container) { c.Pauses.EverySeconds = 1200 })), ""},
+		"saves for a moment": {host(with(saving(), func(c *state.Container) {
+			c.Pauses.LowSeconds, c.Pauses.LostSeconds, c.Pauses.HighSeconds = 0.1, 0.2, 0.3
+		})), ""},
 		"few loaders":                           {host(loading()), "loader.workers 4 workers, now 2 workers (num_workers=4): its trainer waits for its loaders. Gives 44 % (16 to 63 %) of its run time, 74 h a week; confidence 48 %"},
 		"few loaders, and no PyTorch":           {host(with(loading(), func(c *state.Container) { c.Rate.Source = "jax.step" })), "loader.workers 4 workers, now 2 workers: its trainer waits for its loaders. Gives 44 % (16 to 63 %) of its run time, 74 h a week; confidence 48 %"},
 		"few loaders, on three CPUs of its set": {host(with(loading(), func(c *state.Container) { c.Now = runtime.Values{runtime.KnobCpuset: "0-1,6"} })), "loader.workers 3 workers, now 2 workers (num_workers=3): its trainer waits for its loaders. Gives 33 % (0 to 56 %) of its run time, 56 h a week; confidence 48 %"},

@@ -115,6 +115,7 @@ func (t *Thread) sum(o *Thread) {
 	t.AloneNs += o.AloneNs
 	t.IOBytes += o.IOBytes
 	t.Faults += o.Faults
+	t.WrittenBytes += o.WrittenBytes
 }
 
 func joinThreadsByName(as, bs []Thread) []Thread {

@@ -21,10 +21,7 @@ func (s RateSample) Span() (fromNs, toNs int64) {
 
 // MeanRate is the mean of samples, each weighed by the time that it is the mean of; 0 for none.
 func MeanRate(samples []RateSample) float64 {
-	if seconds := spans(samples); seconds > 0 {
-		return events(samples) / seconds
-	}
-	return 0
+	return events(samples) / max(spans(samples), 1e-9)
 }
 
 // spans is the time, seconds, that samples are the means of.

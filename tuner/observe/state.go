@@ -70,7 +70,7 @@ func (s *State) Add(k *policies.Constants, sample probes.Sample, host probes.Hos
 	if s.Rates.paused {
 		s.long.Cut()
 	}
-	s.Work.add(slice, s.Uses[len(s.Uses)-1], excessSteal)
+	s.Work.add(slice, s.Uses[len(s.Uses)-1], excessSteal, s.Rates.Source)
 	long := s.long.Add(slice)
 	if excessSteal {
 		s.long.Cut()

@@ -48,10 +48,11 @@ type Thread struct {
 	Count           [probes.NumStates]uint64
 	FromNs, LastNs  [probes.NumStates]int64 // end of the latest interval, before and in the window
 	ReclaimNs       uint64
-	SiblingNs       uint64        // of Ns[StateQueued]
-	AloneNs         uint64        // of Ns[StateQueued]
-	IOBytes, Faults uint64        // read and written by any call; minor page faults
-	Edges           []probes.Edge // sorted by waker, then state
+	SiblingNs       uint64 // of Ns[StateQueued]
+	AloneNs         uint64 // of Ns[StateQueued]
+	// Read and written by any call; minor page faults; written to files on disks.
+	IOBytes, Faults, WrittenBytes uint64
+	Edges                         []probes.Edge // sorted by waker, then state
 }
 
 // Tick is a periodic event's deltas.
@@ -216,7 +217,7 @@ func diffThread(base *probes.Thread, t probes.Thread, known bool) Thread {
 	d.ReclaimNs = sub(t.ReclaimNs, base.ReclaimNs)
 	d.SiblingNs = sub(t.SiblingNs, base.SiblingNs)
 	d.AloneNs = sub(t.AloneNs, base.AloneNs)
-	d.IOBytes, d.Faults = sub(t.IOBytes, base.IOBytes), sub(t.Faults, base.Faults)
+	d.IOBytes, d.Faults, d.WrittenBytes = sub(t.IOBytes, base.IOBytes), sub(t.Faults, base.Faults), sub(t.WrittenBytes, base.WrittenBytes)
 	for _, e := range t.Edges {
 		for _, old := range base.Edges {
 			if old.Waker == e.Waker && old.State == e.State {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/trimtab/trimtab/policies"
 	"github.com/trimtab/trimtab/probes"
+	"github.com/trimtab/trimtab/tuner/checkpoint"
 )
 
 // A relative witness is a quantity that grows with work done, whatever the work is. None is
@@ -29,11 +30,7 @@ const (
 
 // String returns the witness's name for people.
 func (w Witness) String() string {
-	names := [NumWitnesses]string{"bytes read and written", "page faults", "hand-offs", "disk bytes"}
-	if w < NumWitnesses {
-		return names[w]
-	}
-	return "invalid"
+	return [NumWitnesses]string{"bytes read and written", "page faults", "hand-offs", "disk bytes"}[w]
 }
 
 // workReading is what the witnesses counted in one reading.
@@ -47,22 +44,32 @@ type workReading struct {
 type Work struct {
 	readings []workReading
 	SeenNs   int64 // end of the latest reading in which anything was done, also under excess steal
+	Pauses   checkpoint.Tracker
 }
 
-func (w *Work) add(slice *Window, use Use, excessSteal bool) {
+// add takes in a reading; source is what counts.
+func (w *Work) add(slice *Window, use Use, excessSteal bool, source string) {
 	if !slice.HasKernel {
 		return
+	}
+	ticks, written := 0.0, 0.0
+	for _, t := range slice.Ticks {
+		if t.Source == source {
+			ticks += float64(t.Count)
+		}
 	}
 	r := workReading{startNs: slice.StartNs, endNs: slice.EndNs, open: slice.Seconds() * (1 - min(use.Lost, 0.99))}
 	for _, t := range slice.Threads {
 		r.amounts[WitnessBytes] += float64(t.IOBytes)
 		r.amounts[WitnessFaults] += float64(t.Faults)
+		written += float64(t.WrittenBytes)
 		for _, e := range t.Edges {
 			if e.Waker > 0 && e.State != probes.StateTimer && e.State != probes.StateChild {
 				r.amounts[WitnessHandOffs] += float64(e.Count)
 			}
 		}
 	}
+	w.Pauses.Add(source, slice.Seconds(), ticks, written)
 	r.amounts[WitnessDisk] = float64(slice.Block.ReadBytes + slice.Block.WriteBytes)
 	if r.amounts != [NumWitnesses]float64{} {
 		w.SeenNs = r.endNs
@@ -116,16 +123,11 @@ func (w *Work) Sound(k *policies.Constants, fromNs, changeNs int64) []Witness {
 
 // Level is the mean amount a second of each witness, over the readings since an instant.
 func (w *Work) Level(fromNs int64) (level [NumWitnesses]float64) {
-	readings := since(w.readings, fromNs, func(r workReading) int64 { return r.startNs })
-	var seconds float64
-	for _, r := range readings {
-		seconds += float64(r.endNs-r.startNs) / 1e9
-		for kind := range NumWitnesses {
-			level[kind] += r.amounts[kind]
+	seconds := max(w.Seconds(fromNs), 1e-9)
+	for _, r := range since(w.readings, fromNs, func(r workReading) int64 { return r.startNs }) {
+		for kind := range level {
+			level[kind] += r.amounts[kind] / seconds
 		}
-	}
-	for kind := range level {
-		level[kind] /= max(seconds, 1e-9)
 	}
 	return level
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/trimtab/trimtab/policies"
 	"github.com/trimtab/trimtab/probes"
 	"github.com/trimtab/trimtab/runtime"
+	"github.com/trimtab/trimtab/tuner/checkpoint"
 	"github.com/trimtab/trimtab/tuner/profiles"
 )
 
@@ -130,9 +131,11 @@ type Container struct {
 	PeakSinceUnixNs int64              `json:"peakSince,omitempty"`
 	MemoryUse       policies.MemoryUse `json:"memoryUse,omitzero"`
 	// SharedBytes is the size of its /dev/shm, a tmpfs; 0: not known. Team is of its slowest rank.
-	SharedBytes float64       `json:"shm,omitempty"`
-	Team        policies.Team `json:"team,omitzero"`
-	Windows     uint64        `json:"windows"` // closed since watched
+	SharedBytes float64 `json:"shm,omitempty"`
+	// Pauses are those in which it writes its state.
+	Pauses  checkpoint.Seen `json:"pauses,omitzero"`
+	Team    policies.Team   `json:"team,omitzero"`
+	Windows uint64          `json:"windows"` // closed since watched
 	// ProbeShare is what the probes cost its threads, as a share of one CPU; Thinned says which
 	// hooks take turns for it, and what else is not counted, each with why.
 	ProbeShare float64                  `json:"probeShare,omitempty"`
