@@ -320,6 +320,14 @@ func testKeyboard(t *testing.T, in context.Context) {
 	if !outlined {
 		t.Error("what has the focus is not to be seen")
 	}
+	many := new(daemon)
+	many.publish(plain(40, time.Now()))
+	p.View(serve(t, many), "#/") // rows that come when the browser is idle leave the focus where it is
+	p.Do("(() => { document.getElementById('filter').dispatchEvent(new Event('input')); window.was = document.querySelectorAll('table.jobs a')[4]; window.was.focus(); })()")
+	p.Until("document.querySelectorAll('table.jobs tbody tr').length === 40")
+	if !browser.Eval[bool](p, "document.activeElement === window.was && window.was.isConnected") {
+		t.Errorf("when the other rows came the focus went to %s", browser.Eval[string](p, active))
+	}
 	p.Fine()
 }
 

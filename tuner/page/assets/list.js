@@ -5,6 +5,8 @@ import { clip, el, name, put } from "./dom.js";
 const atOnce = 50; // rows: what is found by a filter need not be scrolled for
 const atFirst = 15; // rows that a first look sees; the others follow when the browser is idle
 
+const whenIdle = (work) => (globalThis.requestIdleCallback ? requestIdleCallback(work, { timeout: 1000 }) : setTimeout(work, 50)); // not every browser has it
+
 // Listing shows rows of any kind. A column is { title, means, wide, down, text(row), key(row) }:
 // down has the largest first, which key has to say. The first column is { title, key } and a
 // link; id, label and href are of a row. order is the key where no column sorts.
@@ -19,7 +21,7 @@ export class Listing {
     this.foot = el("tfoot");
     this.heads = columns.map((column, i) => el("th", { scope: "col", class: column.wide ? "wide" : undefined },
       el("button", { type: "button", title: column.means, onclick: () => { this.#sortBy = this.#sortBy === i ? -1 : i; this.#draw(); } }, column.title)));
-    this.more = el("button", { type: "button", onclick: () => { this.#most += atOnce; this.#draw(); } }, "Show more");
+    this.more = el("button", { type: "button", onclick: () => { this.#most = Math.max(this.#most, atOnce) + atOnce; this.#draw(); } }, "Show more");
     this.count = el("p", { role: "status", class: "count" });
     this.table = el("table", { class: kind }, el("caption", { class: "heard" }, caption + "; a column's button sorts by it"), el("thead", {}, el("tr", {}, this.heads)), this.body, this.foot);
     this.nodes = [this.count, el("div", { class: "scroll" }, this.table), this.more];
@@ -48,11 +50,13 @@ export class Listing {
     const sorted = this.#found.map((r) => [key(r), r]).sort(([a], [b]) => (a < b ? -1 : a > b ? 1 : 0));
     this.heads.forEach((h, i) => (i === this.#sortBy ? h.setAttribute("aria-sort", this.columns[i].down ? "descending" : "ascending") : h.removeAttribute("aria-sort")));
     const nodes = sorted.slice(0, this.#most).map(([, r]) => this.#row(r));
-    if (nodes.length !== this.body.children.length || nodes.some((n, i) => this.body.children[i] !== n)) this.body.replaceChildren(...nodes);
+    const there = this.body.children;
+    if (there.length <= nodes.length && [...there].every((n, i) => n === nodes[i])) this.body.append(...nodes.slice(there.length)); // what has the focus keeps it
+    else this.body.replaceChildren(...nodes);
     const most = Math.max(this.#most, atOnce); // as it will be in a moment
     this.more.hidden = this.#found.length <= most;
     put(this.count, `${Math.min(this.#found.length, most)} of ${this.#found.length} that fit${this.rest}`);
-    if (this.#most < most) requestIdleCallback(() => { if (this.#most < most) { this.#most = most; this.#draw(); } }, { timeout: 1000 });
+    if (this.#most < Math.min(most, this.#found.length)) whenIdle(() => { if (this.#most < most) { this.#most = most; this.#draw(); } });
   }
 
   #row(r) {

@@ -12,6 +12,8 @@ export const daemonNow = () => Date.now() + ahead;
 // the answer takes a while.
 const early = new Map(/^#?\/?$/.test(location.hash) ? ["/v1/status", "/v1/list"].map((path) => [path, ask(path)]) : []);
 
+setTimeout(() => early.clear(), 5000); // an answer that nobody took by then is old
+
 function ask(path) {
   const answer = fetch(path, { headers: { accept: "application/json" } });
   answer.catch(() => {}); // told to who waits for it

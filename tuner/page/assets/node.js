@@ -42,8 +42,10 @@ export function open(root) {
   }
 
   return async (status) => {
-    status ??= await get("/v1/status"); // first: it waits for no list
-    const answer = await get("/v1/list"); // which live.js began to ask for
+    const asked = get("/v1/list"); // which live.js began to ask for, behind the status: that waits for no list
+    asked.catch(() => {}); // told below
+    status ??= await get("/v1/status");
+    const answer = await asked;
     swap(glance, atAGlance(status));
     swap(news, section("What needs a look", wrong(status, answer.containers)));
     if (answer.containers === all) return;
