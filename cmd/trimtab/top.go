@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -68,7 +69,7 @@ func runTop(cmd *cobra.Command, _ []string) error {
 	width, height, onTerminal := terminalSize(cmd.OutOrStdout())
 	m := top.New(o)
 	m.Update(top.Resized{Width: width, Height: height})
-	p := poller{client: daemonClient(cmd), interval: interval}
+	p := poller{client: daemonClient(cmd), interval: interval, job: new(atomic.Pointer[string])}
 	switch {
 	case once || !onTerminal || format == outputJSON:
 		return topOnce(cmd, p, m)
@@ -95,7 +96,7 @@ func terminalSize(w io.Writer) (width, height int, onTerminal bool) {
 
 // topOnce prints one frame, or in JSON all that it is made of.
 func topOnce(cmd *cobra.Command, p poller, m *top.Model) error {
-	d, err := p.ask(cmd.Context())
+	d, err := p.ask(cmd.Context(), "")
 	if err != nil {
 		return err
 	}
@@ -124,14 +125,32 @@ func topFrames(cmd *cobra.Command, p poller, m *top.Model) error {
 	return nil
 }
 
+// hourEach is how often a job's last hour is asked for: meanwhile its windows come in as they close.
+const hourEach = time.Minute
+
+// hourAsked is whose last hour was asked for, and when.
+type hourAsked struct {
+	job string
+	at  time.Time
+}
+
+// due is the job that is shown, if its hour is to be asked for now.
+func (h *hourAsked) due(shown *string, now time.Time) string {
+	if shown == nil || *shown == h.job && now.Sub(h.at) < hourEach {
+		return ""
+	}
+	h.job, h.at = *shown, now
+	return h.job
+}
+
 // poller asks the daemon again and again.
 type poller struct {
 	client   *client.Client
 	interval time.Duration
 	// now asks as soon as may be, without waiting for the interval.
 	now chan struct{}
-	// jobs are keys of containers whose last hour is asked for meanwhile.
-	jobs chan string
+	// job is the key of the container that is shown alone, whose last hour is asked for too; nil: none is.
+	job *atomic.Pointer[string]
 }
 
 // start asks in a goroutine that ends with ctx, and then closes the channel. No question is
@@ -148,12 +167,13 @@ func (p poller) start(ctx context.Context) <-chan top.Msg {
 	}
 	go func() {
 		defer close(out)
+		var last hourAsked
 		for {
 			began := time.Now()
-			if !send(top.Asked{At: began}) || !send(p.answer(ctx)) {
+			if !send(top.Asked{At: began}) || !send(p.answer(ctx, last.due(p.job.Load(), began))) {
 				return
 			}
-			p.rest(ctx, time.Since(began), send)
+			p.rest(ctx, time.Since(began))
 		}
 	}()
 	return out
@@ -161,21 +181,14 @@ func (p poller) start(ctx context.Context) <-chan top.Msg {
 
 // rest waits until the next question, after an answer that took so long. Who asks at once skips the
 // interval, and not what keeps the daemon from answering top all the time.
-func (p poller) rest(ctx context.Context, took time.Duration, send func(top.Msg) bool) {
+func (p poller) rest(ctx context.Context, took time.Duration) {
 	due, soonest := time.After(pause(p.interval, took)), time.After(pause(minInterval, took))
-	for now := false; !now; {
-		select {
-		case <-due:
-			return
-		case <-ctx.Done():
-			return
-		case key := <-p.jobs:
-			if hour, err := p.client.Series(ctx, key); err == nil { // else the bars begin with what top has seen
-				send(top.Hour(hour))
-			}
-		case <-p.now:
-			now = true
-		}
+	select {
+	case <-due:
+		return
+	case <-ctx.Done():
+		return
+	case <-p.now:
 	}
 	select {
 	case <-soonest:
@@ -190,13 +203,13 @@ func pause(interval, took time.Duration) time.Duration {
 
 // answer is what the daemon says, or that it says nothing. A panic is told like that too: it would end
 // the process in this goroutine, which cannot give the terminal back.
-func (p poller) answer(ctx context.Context) (msg top.Msg) {
+func (p poller) answer(ctx context.Context, job string) (msg top.Msg) {
 	defer func() {
 		if r := recover(); r != nil {
 			msg = top.Failed{Text: fmt.Sprintf("reading the answer failed: %v", r), Hint: "this is a bug of trimtab"}
 		}
 	}()
-	d, err := p.ask(ctx)
+	d, err := p.ask(ctx, job)
 	if err == nil {
 		return d
 	}
@@ -204,8 +217,8 @@ func (p poller) answer(ctx context.Context) (msg top.Msg) {
 	return top.Failed{Text: e.Text, Hint: e.Hint}
 }
 
-// ask asks for all that is shown.
-func (p poller) ask(parent context.Context) (d top.Data, err error) {
+// ask asks for all that is shown, and for the last hour of a job, if one is named.
+func (p poller) ask(parent context.Context, job string) (d top.Data, err error) {
 	ctx, cancel := context.WithTimeout(parent, topPatience)
 	defer cancel()
 	defer func() {
@@ -221,6 +234,9 @@ func (p poller) ask(parent context.Context) (d top.Data, err error) {
 		return d, err
 	}
 	d.Containers = all.Containers
+	if job != "" {
+		d.Hour, _ = p.client.Series(ctx, job) // else the bars begin with what top has seen
+	}
 	d.Devices, err = p.client.Devices(ctx)
 	d.At = time.Now()
 	return d, err

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"sync/atomic"
 	"time"
 
 	"github.com/gdamore/tcell/v3"
@@ -37,8 +38,8 @@ func topScreen(ctx context.Context, p poller, m *top.Model) error {
 	continued := make(chan os.Signal, 1)
 	signal.Notify(continued, unix.SIGCONT)
 	defer signal.Stop(continued)
-	p.now, p.jobs = make(chan struct{}, 1), make(chan string, 1)
-	t := terminal{screen: screen, model: m, continued: continued, resized: resized, refresh: p.now, jobs: p.jobs}
+	p.now = make(chan struct{}, 1)
+	t := terminal{screen: screen, model: m, continued: continued, resized: resized, refresh: p.now, job: p.job}
 	return t.run(ctx, p.start(ctx))
 }
 
@@ -69,7 +70,7 @@ type terminal struct {
 	continued <-chan os.Signal
 	resized   <-chan os.Signal
 	refresh   chan<- struct{}
-	jobs      chan<- string
+	job       *atomic.Pointer[string] // that is shown alone: the poller asks for its hour
 }
 
 func (t terminal) run(ctx context.Context, msgs <-chan top.Msg) error {
@@ -87,7 +88,7 @@ func (t terminal) run(ctx context.Context, msgs <-chan top.Msg) error {
 			}
 			t.model.Update(msg)
 		case now := <-ticks:
-			action = t.model.Update(top.Tick{Now: now})
+			t.model.Update(top.Tick{Now: now})
 		case <-t.continued: // after a stop that was not by ctrl-Z
 			if err := errors.Join(t.screen.Suspend(), t.resume()); err != nil {
 				return err
@@ -107,6 +108,8 @@ func (t terminal) run(ctx context.Context, msgs <-chan top.Msg) error {
 				}
 			}
 		}
+		job := t.model.Job()
+		t.job.Store(&job)
 		if done, err := t.act(action); done || err != nil {
 			return err
 		}
@@ -126,11 +129,6 @@ func (t terminal) act(a top.Action) (done bool, err error) {
 		select {
 		case t.refresh <- struct{}{}:
 		default: // it is being asked already
-		}
-	case top.ActionHour:
-		select {
-		case t.jobs <- t.model.Job():
-		default: // another is waited for: it is asked again
 		}
 	}
 	return false, nil

@@ -23,6 +23,7 @@ import (
 	"github.com/trimtab/trimtab/cmd/trimtab/internal/top"
 	"github.com/trimtab/trimtab/policies"
 	"github.com/trimtab/trimtab/tuner/api"
+	"github.com/trimtab/trimtab/tuner/series"
 	"github.com/trimtab/trimtab/tuner/state"
 )
 
@@ -33,6 +34,13 @@ const patience = 30 * time.Second
 type liveDaemon struct {
 	hostileDaemon
 	pid int
+}
+
+// Series has a point of half an hour ago, when its quota stopped it.
+func (liveDaemon) Series(string) []series.Point {
+	p := series.Point{UnixNs: time.Now().Add(-30 * time.Minute).UnixNano(), Rate: 3, Steps: true, Quota: 0.7, Shares: make([]float64, policies.NumParts)}
+	p.Shares[policies.PartInputThrottled] = 1
+	return []series.Point{p}
 }
 
 func (d liveDaemon) Snapshot() *state.Snapshot {
@@ -232,6 +240,7 @@ func TestTopOnATerminal(t *testing.T) {
 	o.press("\r")
 	o.want("What bounds it: nothing in particular", true)
 	o.want("CCCCCCCC", true)
+	o.want("0.7   tttttttt", true) // from before top ran
 	o.press("\x1b")
 	o.want("SPEEDUP", true)
 	stop()
@@ -338,6 +347,22 @@ func TestPause(t *testing.T) {
 	}
 }
 
+// TestHourOfAJobIsAskedFor: when it is opened, and each minute while it is shown.
+func TestHourOfAJobIsAskedFor(t *testing.T) {
+	var h hourAsked
+	a, b, none, at := "a", "b", "", time.Unix(1000, 0)
+	for i, tc := range []struct {
+		shown *string
+		after time.Duration
+		want  string
+	}{{nil, 0, ""}, {&none, 0, ""}, {&a, 0, "a"}, {&a, time.Second, ""}, {&b, time.Second, "b"}, {&b, 59 * time.Second, ""}, {&b, time.Second, "b"}, {&none, 0, ""}, {&b, 0, "b"}} {
+		at = at.Add(tc.after)
+		if got := h.due(tc.shown, at); got != tc.want {
+			t.Errorf("%d: %q, want %q", i, got, tc.want)
+		}
+	}
+}
+
 // TestRestAfterAnAnswer: a key skips the interval, and never what an answer's cost asks for.
 func TestRestAfterAnAnswer(t *testing.T) {
 	for _, tc := range []struct {
@@ -350,7 +375,7 @@ func TestRestAfterAnAnswer(t *testing.T) {
 				p.now <- struct{}{}
 			}
 			began := time.Now()
-			p.rest(t.Context(), tc.took, nil)
+			p.rest(t.Context(), tc.took)
 			if got := time.Since(began); got != tc.want {
 				t.Errorf("answered in %s, asked for at once %v: %s until the next question, want %s", tc.took, tc.asked, got, tc.want)
 			}
@@ -360,7 +385,7 @@ func TestRestAfterAnAnswer(t *testing.T) {
 
 // TestPanicOfThePoller: is told on the screen, which stays whole.
 func TestPanicOfThePoller(t *testing.T) {
-	got, ok := poller{}.answer(t.Context()).(top.Failed) // without a client
+	got, ok := poller{}.answer(t.Context(), "").(top.Failed) // without a client
 	if !ok || !strings.Contains(got.Text, "nil pointer") {
 		t.Errorf("got %+v", got)
 	}

@@ -39,6 +39,7 @@ func (m *Model) press(k Key) Action {
 		m.back()
 	case k.Code == tcell.KeyEnter && m.view == viewContainers:
 		m.open(viewJob)
+		return ActionRefresh // for its last hour
 	case k.Code == tcell.KeyTab && m.view == viewContainers:
 		m.show(viewDevices)
 	case k.Code == tcell.KeyTab && m.view == viewDevices:

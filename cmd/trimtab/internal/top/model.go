@@ -10,6 +10,7 @@ import (
 
 	"github.com/trimtab/trimtab/cmd/trimtab/internal/render"
 	"github.com/trimtab/trimtab/tuner/api"
+	"github.com/trimtab/trimtab/tuner/series"
 	"github.com/trimtab/trimtab/tuner/state"
 )
 
@@ -31,6 +32,7 @@ type Data struct {
 	Status     api.Status
 	Containers []state.Container
 	Devices    api.Devices
+	Hour       series.Series // of the job that is shown; none was asked for where it has no key
 }
 
 // Asked says that the daemon is being asked.
@@ -55,7 +57,6 @@ const (
 	ActionSuspend        // give the terminal back and stop until continued
 	ActionRefresh        // ask the daemon now
 	ActionRedraw         // draw every cell anew
-	ActionHour           // ask for the last hour of the Job that is shown
 )
 
 // view is one of the pages.
@@ -124,15 +125,17 @@ func New(o Options) *Model {
 	return m
 }
 
-// Job is the key of the container that is shown, or was last.
-func (m *Model) Job() string { return m.job.Key }
+// Job is the key of the container that is shown alone; "": none is.
+func (m *Model) Job() string {
+	if m.view != viewJob {
+		return ""
+	}
+	return m.job.Key
+}
 
 // Update takes in what happened.
 func (m *Model) Update(msg Msg) Action {
 	action := m.update(msg)
-	if action == ActionNone && m.view == viewJob && m.hour.due(m.job.Key, m.clock.Now) {
-		action = ActionHour
-	}
 	m.scrollBy(0) // what there is to scroll may have become less
 	m.list.follow(m.rowsShown())
 	return action
@@ -150,8 +153,6 @@ func (m *Model) update(msg Msg) Action {
 		m.link.askedAt, m.link.failed = time.Time{}, &msg
 	case Data:
 		m.take(msg)
-	case Hour:
-		m.hour.take(msg)
 	case Key:
 		return m.press(msg)
 	}
@@ -183,6 +184,9 @@ func (m *Model) take(d Data) {
 		}
 	}
 	maps.DeleteFunc(m.past, func(key string, _ *past) bool { return !here[key] && key != m.job.Key })
+	if d.Hour.Key != "" {
+		m.hour = hourOf(d.Hour)
+	}
 	m.list.fill(d)
 }
 

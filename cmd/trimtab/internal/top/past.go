@@ -2,7 +2,6 @@ package top
 
 import (
 	"slices"
-	"time"
 
 	"github.com/trimtab/trimtab/cmd/trimtab/internal/render"
 	"github.com/trimtab/trimtab/policies"
@@ -39,37 +38,18 @@ func (p *past) add(c *state.Container, unixNs int64) {
 	p.windows = append(p.windows, window{unixNs, c.Breakdown, render.CellsOf(*c).Rate, render.Quota(*c)})
 }
 
-// Hour is what the daemon kept of a container's last hour: one point for each ten seconds.
-type Hour series.Series
-
-// hourEach is how often it is asked for: meanwhile its windows come in as they close.
-const hourEach = time.Minute
-
-// hour is the last hour of the job that is shown.
+// hour is what the daemon kept of a job's last hour: one window for each ten seconds.
 type hour struct {
 	key     string // of the container; "": none was asked for
-	asked   time.Time
 	windows []window
 }
 
-// due reports whether it is to be asked for, and takes it that it is.
-func (h *hour) due(key string, now time.Time) bool {
-	if key == h.key && now.Sub(h.asked) < hourEach {
-		return false
-	}
-	if key != h.key {
-		h.windows = nil
-	}
-	h.key, h.asked = key, now
-	return true
-}
-
-func (h *hour) take(of Hour) {
-	if of.Key != h.key {
-		return // another was opened meanwhile
-	}
-	h.windows = nil
+func hourOf(of series.Series) hour {
+	h := hour{key: of.Key}
 	for _, p := range of.Points {
+		if len(p.Shares) == 0 {
+			continue
+		}
 		w := window{unixNs: p.UnixNs, quota: "-", breakdown: policies.Breakdown{WallNs: of.EveryNs},
 			rate: render.CellsOf(state.Container{Rate: policies.Rate{PerSecond: p.Rate, Steps: p.Steps}}).Rate}
 		if p.Quota > 0 {
@@ -80,10 +60,9 @@ func (h *hour) take(of Hour) {
 				w.breakdown.Ns[part] = int64(p.Shares[i] * float64(of.EveryNs))
 			}
 		}
-		if len(p.Shares) > 0 {
-			h.windows = append(h.windows, w)
-		}
+		h.windows = append(h.windows, w)
 	}
+	return h
 }
 
 // windows are those of the job that is shown, oldest first: of its hour those before the first that top saw.

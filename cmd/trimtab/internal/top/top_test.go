@@ -248,15 +248,12 @@ func TestWindowsOfAJob(t *testing.T) {
 // TestHourOfAJob: before what top saw stands what the daemon kept, of the job that is shown alone.
 func TestHourOfAJob(t *testing.T) {
 	m := seen(80, 24)
-	var action Action
-	for _, k := range []Key{{Code: tcell.KeyEnd}, {Code: tcell.KeyEnter}} {
-		action = m.Update(k)
+	if job := m.Job(); job != "" {
+		t.Errorf("of %q an hour is asked for, and it is not shown alone", job)
 	}
-	if action != ActionHour || m.Job() != "docker-1" {
+	m.Update(Key{Code: tcell.KeyEnd})
+	if action := m.Update(Key{Code: tcell.KeyEnter}); action != ActionRefresh || m.Job() != "docker-1" {
 		t.Fatalf("action %d, job %q", action, m.Job())
-	}
-	if again := m.Update(Tick{Now: m.clock.Now.Add(time.Second)}); again != ActionNone {
-		t.Errorf("asked anew after a second: %d", again)
 	}
 	first := m.past["docker-1"].windows[0].unixNs
 	var points []series.Point
@@ -266,20 +263,22 @@ func TestHourOfAJob(t *testing.T) {
 		points = append(points, p)
 	}
 	points[0].Shares = nil
-	m.Update(Hour{Key: "docker-2", EveryNs: series.EveryNs, Parts: series.PartNames(), Points: points}) // comes late
+	last := lentTrain()
+	last.Windows = 3
+	d := Data(answer(9, append(others(), last)...))
+	d.Hour = series.Series{Key: "docker-2", EveryNs: series.EveryNs, Parts: series.PartNames(), Points: points} // another was shown
+	m.Update(d)
 	if n := len(m.windows()); n != 3 {
 		t.Errorf("%d windows, of them %d of another job", n, n-3)
 	}
-	m.Update(Hour{Key: "docker-1", EveryNs: series.EveryNs, Parts: series.PartNames(), Points: points})
+	d.Hour.Key = "docker-1"
+	m.Update(d)
 	if n := len(m.windows()); n != 299+3 || !slices.IsSortedFunc(m.windows(), func(a, b window) int { return int(a.unixNs - b.unixNs) }) {
 		t.Errorf("%d windows, want 299 of the hour and 3 that were seen, in order", n)
 	}
 	m.Update(Key{Code: tcell.KeyEnd})
 	if text := m.View().String(); !strings.Contains(text, "16.6 steps/s 1.0   tttttttttt") {
 		t.Errorf("the first of the hour:\n%s", text)
-	}
-	if again := m.Update(Tick{Now: m.clock.Now.Add(hourEach)}); again != ActionHour {
-		t.Errorf("after a minute: %d", again)
 	}
 }
 
