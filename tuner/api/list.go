@@ -15,7 +15,7 @@ type List struct {
 	Containers []Listed `json:"containers"`
 }
 
-// Listed is of a container what a list shows, each field as in state.Container: of many containers all
+// Listed is of a container what a list shows, under the names of state.Container: of many containers all
 // that is known takes a browser a second to read. Texts that others chose are cut to maxListed bytes.
 type Listed struct {
 	Key       string             `json:"key"`
@@ -23,7 +23,7 @@ type Listed struct {
 	Watched   bool               `json:"watched"`
 	Enrolment ListedEnrolment    `json:"enrolment"`
 	WhyNot    string             `json:"whyNot,omitempty"`
-	Loan      *state.Loan        `json:"loan,omitempty"`
+	Loan      bool               `json:"loan,omitempty"` // one stands
 	Work      *state.Work        `json:"work,omitempty"`
 	Rate      policies.Rate      `json:"rate"`
 	RateWhy   string             `json:"rateWhy,omitempty"`
@@ -40,7 +40,7 @@ type Listed struct {
 	Doubt     bool               `json:"doubt,omitempty"`
 	LastRuns  *ListedRuns        `json:"lastRuns,omitempty"`
 	Trial     bool               `json:"trial,omitempty"`  // one is open
-	Trials    []state.Trial      `json:"trials,omitempty"` // the latest alone, and only where it would have been
+	Trials    []ListedTrial      `json:"trials,omitempty"` // the latest alone, and only where it would have been
 }
 
 // ListedEnrolment is of policies.Enrolment what a list shows.
@@ -62,6 +62,19 @@ type ListedRuns struct {
 	SlowerWhy string  `json:"slowerWhy,omitempty"`
 }
 
+// ListedTrial is of state.Trial what a list shows.
+type ListedTrial struct {
+	Changes   []ListedChange `json:"changes"`
+	Outcome   state.Outcome  `json:"outcome"`
+	Before    float64        `json:"before"`
+	Predicted float64        `json:"predicted"`
+}
+
+// ListedChange is of policies.Change what a list shows.
+type ListedChange struct {
+	Gain float64 `json:"gain"`
+}
+
 // maxListed is room for any name that an engine allows; labels may be of 4 KB.
 const maxListed = 256
 
@@ -75,14 +88,19 @@ func listed(snap *state.Snapshot) any {
 
 func listedOf(c *state.Container) Listed {
 	l := Listed{Key: c.Key, Name: shortened(c.Name), Watched: c.Watched, Enrolment: ListedEnrolment{c.Enrolment.Mode, shortened(c.Enrolment.Team)}, WhyNot: shortened(c.WhyNot),
-		Loan: c.Loan, Work: c.Work, Rate: c.Rate, RateWhy: shortened(c.RateWhy), Breakdown: c.Breakdown, Verdict: ListedVerdict{c.Verdict.Class, c.Verdict.Cause}, UsedCPUs: c.UsedCPUs,
+		Loan: c.Loan != nil, Work: c.Work, Rate: c.Rate, RateWhy: shortened(c.RateWhy), Breakdown: c.Breakdown, Verdict: ListedVerdict{c.Verdict.Class, c.Verdict.Cause}, UsedCPUs: c.UsedCPUs,
 		Now: shownValues(c.Now, c.Changed), Original: shownValues(c.Original, c.Changed), Changed: c.Changed, Pending: shortened(c.Pending), GPULost: shortened(c.GPULost),
 		Gain: c.Gain, HasGain: c.HasGain, Doubt: c.Doubt, Trial: c.Trial != nil}
 	if r := c.LastRuns; r != nil {
 		l.LastRuns = &ListedRuns{r.PerSecond, r.Slower, shortened(r.SlowerWhy)}
 	}
 	if len(c.Trials) > 0 && c.Trials[0].Outcome == state.OutcomeWould {
-		l.Trials = slices.Clone(c.Trials[:1])
+		t := c.Trials[0]
+		one := ListedTrial{Outcome: t.Outcome, Before: t.Before, Predicted: t.Predicted}
+		for _, ch := range t.Changes {
+			one.Changes = append(one.Changes, ListedChange{ch.Gain})
+		}
+		l.Trials = []ListedTrial{one}
 	}
 	return l
 }
