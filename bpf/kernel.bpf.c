@@ -268,7 +268,6 @@ static __always_inline void clear(struct thread *th)
 		word[i] = 0;
 }
 
-/* Gives a task storage in the given state, if a watched container holds it. */
 /* Bytes that the task read and wrote by any call: files, pipes, sockets. 0 where the kernel
  * does not account them. */
 static __always_inline __u64 io_bytes(struct task_struct *task)
@@ -284,6 +283,7 @@ static __always_inline __u64 written(struct task_struct *task)
 	return bpf_core_field_exists(task->ioac.write_bytes) ? task->ioac.write_bytes : 0;
 }
 
+/* Gives a task storage in the given state, if a watched container holds it. */
 static __always_inline void adopt(struct task_struct *task, __u32 state, __u32 scratch_key)
 {
 	struct slot_ref *ref = find_watched(task_cgroup(task), TREE_TASKS);

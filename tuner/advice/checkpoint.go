@@ -16,7 +16,7 @@ const interrupted = 24 * 3600
 // repeated after an interruption.
 func (n node) checkpoints(c state.Container) (a Advice, ok bool) {
 	p := c.Pauses
-	if p.Cycles == 0 || !(p.EverySeconds > 0) {
+	if !c.Watched || p.Cycles == 0 || !(p.EverySeconds > 0) {
 		return a, false
 	}
 	best := roundSeconds(checkpoint.Best(p.LostSeconds, interrupted))

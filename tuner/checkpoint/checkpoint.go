@@ -6,7 +6,6 @@ package checkpoint
 
 import (
 	"math"
-	"slices"
 
 	"gonum.org/v1/gonum/stat"
 	"gonum.org/v1/gonum/stat/distuv"
@@ -15,7 +14,7 @@ import (
 const (
 	// minBytes of files written in a reading are no log.
 	minBytes = 1 << 20
-	// minQuiet readings without writing lie between two pauses: else it is one.
+	// minQuiet readings of no pause lie between two: else it is one.
 	minQuiet = 3
 	// cycles are kept, from the begin of a pause to that of the next; minCycles tell.
 	cycles    = 32
@@ -27,8 +26,8 @@ const (
 // Seen is what the pauses of a job cost. The zero value: none were seen.
 type Seen struct {
 	Cycles int `json:"cycles"` // that the means are of
-	// EverySeconds lie from one pause to the next, in the mean; LostSeconds of full speed each takes, in
-	// 95 % of such means between LowSeconds, 0 at the least, and HighSeconds.
+	// EverySeconds lie from one pause to the next, in the mean; LostSeconds of full speed each takes. Its mean
+	// lies between LowSeconds and HighSeconds by a Student interval of 95 %, and a step to each side.
 	EverySeconds float64 `json:"everySeconds"`
 	LostSeconds  float64 `json:"lostSeconds"`
 	LowSeconds   float64 `json:"lowSeconds"`
@@ -36,49 +35,70 @@ type Seen struct {
 	Bytes        float64 `json:"bytes"` // written in each, in the mean
 }
 
+// Reading is what came in one: of the job's threads together, and one reading after the other.
+type Reading struct {
+	StartNs, EndNs int64
+	// Ticks are steps, or what grows with them. AtOnce come together: one of each rank. Reports of them may be
+	// EveryNs apart.
+	Ticks, AtOnce float64
+	EveryNs       int64
+	Bytes         float64 // of files that were written
+}
+
+func (r Reading) seconds() float64 { return float64(r.EndNs-r.StartNs) / 1e9 }
+
 // cycle is the time from the begin of a pause to that of the next.
 type cycle struct {
-	seconds, ticks, bytes   float64
-	quietSeconds, quietTick float64 // of the readings that touch no pause
+	seconds, ticks, bytes    float64
+	quietSeconds, quietTicks float64 // of the readings that touch no pause
 }
 
 // Tracker sees one job. The zero value is ready.
 type Tracker struct {
 	source string
+	endNs  int64 // of the latest reading
+	atOnce float64
+	every  float64 // s
 	closed []cycle
 	open   cycle
 	begun  bool // the open cycle began with a pause
-	quiet  int  // readings since something was written
-	last   cycle
+	quiet  int  // readings since the latest pause
+	// held are the latest of them, from the last with progress on: they may belong to the next pause.
+	heldSeconds, heldTicks float64
 }
 
-// Add takes in a reading: its length, what of source came in it (steps, or what grows with them), and
-// the bytes of files that the job's threads wrote. Another source begins anew, as does a reading
-// that tells no progress (source "").
-func (t *Tracker) Add(source string, seconds, ticks, bytes float64) {
-	if source != t.source || source == "" || !(seconds > 0) {
+// Add takes in the next reading; source names its ticks. Another source begins anew, and where a
+// reading is missing so does the open cycle. Readings without progress behind one that wrote are of its
+// pause, and so are those before the next: a job may work for what it writes, and wait for it.
+func (t *Tracker) Add(source string, r Reading) {
+	if source != t.source || source == "" {
 		*t = Tracker{source: source}
+	}
+	if t.open.seconds > longest || r.StartNs != t.endNs {
+		t.open, t.begun, t.quiet, t.heldSeconds, t.heldTicks = cycle{}, false, 0, 0, 0
+	}
+	t.endNs, t.atOnce, t.every = r.EndNs, r.AtOnce, float64(r.EveryNs)/1e9
+	if source == "" || r.EndNs <= r.StartNs {
 		return
 	}
-	if bytes < minBytes {
-		if t.quiet++; t.quiet > 2 { // the one before stands between two that are quiet
-			t.open.quietSeconds += t.last.seconds
-			t.open.quietTick += t.last.ticks
-		}
-	} else {
+	if r.Bytes >= minBytes || t.quiet == 0 && r.Ticks == 0 && t.open.bytes > 0 {
 		if t.quiet >= minQuiet {
 			t.close()
 		}
-		t.quiet = 0
+		t.quiet, t.heldSeconds, t.heldTicks = 0, 0, 0
+	} else if t.quiet++; t.quiet > 1 { // a part of the first is still the pause's
+		if r.Ticks > 0 {
+			t.open.quietSeconds += t.heldSeconds
+			t.open.quietTicks += t.heldTicks
+			t.heldSeconds, t.heldTicks = 0, 0
+		}
+		t.heldSeconds += r.seconds()
+		t.heldTicks += r.Ticks
 	}
-	t.last = cycle{seconds: seconds, ticks: ticks}
-	t.open.seconds += seconds
-	t.open.ticks += ticks
-	if bytes >= minBytes {
-		t.open.bytes += bytes
-	}
-	if t.open.seconds > longest {
-		*t = Tracker{source: source}
+	t.open.seconds += r.seconds()
+	t.open.ticks += r.Ticks
+	if r.Bytes >= minBytes {
+		t.open.bytes += r.Bytes
 	}
 }
 
@@ -90,7 +110,8 @@ func (t *Tracker) close() {
 	t.open, t.begun = cycle{}, true
 }
 
-// Seen is what the latest cycles tell; the zero value where they are too few, or tell no loss.
+// Seen is what the latest cycles tell; the zero value where they are too few, or tell no loss. A step or
+// report may fall to either side of a reading's end, and always to the same: so the bounds are wider by one.
 func (t *Tracker) Seen() Seen {
 	if len(t.closed) < minCycles {
 		return Seen{}
@@ -98,11 +119,11 @@ func (t *Tracker) Seen() Seen {
 	var all cycle
 	for _, c := range t.closed {
 		all.quietSeconds += c.quietSeconds
-		all.quietTick += c.quietTick
+		all.quietTicks += c.quietTicks
 		all.seconds += c.seconds
 		all.bytes += c.bytes
 	}
-	speed, n := all.quietTick/all.quietSeconds, float64(len(t.closed))
+	speed, n := all.quietTicks/all.quietSeconds, float64(len(t.closed))
 	if !(speed > 0) || all.quietSeconds < all.seconds/4 {
 		return Seen{}
 	}
@@ -111,11 +132,12 @@ func (t *Tracker) Seen() Seen {
 		lost = append(lost, c.seconds-c.ticks/speed)
 	}
 	mean, deviation := stat.MeanStdDev(lost, nil)
-	half := distuv.StudentsT{Mu: 0, Sigma: 1, Nu: n - 1}.Quantile(0.975) * deviation / math.Sqrt(n)
-	if mean-half <= 0 {
+	half := distuv.StudentsT{Mu: 0, Sigma: 1, Nu: n - 1}.Quantile(0.975)*deviation/math.Sqrt(n) + max(t.atOnce/speed, t.every)
+	if !(mean-half > 0) {
 		return Seen{}
 	}
-	return Seen{Cycles: len(t.closed), EverySeconds: all.seconds / n, LostSeconds: mean, LowSeconds: mean - half, HighSeconds: min(mean+half, slices.Max(lost)), Bytes: all.bytes / n}
+	every := all.seconds / n
+	return Seen{Cycles: len(t.closed), EverySeconds: every, LostSeconds: mean, LowSeconds: mean - half, HighSeconds: max(mean, min(mean+half, every)), Bytes: all.bytes / n}
 }
 
 // Best is how many seconds between pauses cost least, where each takes lost seconds and the job is

@@ -47,29 +47,29 @@ type Work struct {
 	Pauses   checkpoint.Tracker
 }
 
-// add takes in a reading; source is what counts.
 func (w *Work) add(slice *Window, use Use, excessSteal bool, source string) {
 	if !slice.HasKernel {
 		return
 	}
-	ticks, written := 0.0, 0.0
+	source, _, _ = strings.Cut(source, " ÷ ") // steps, as far as they are known
+	p := checkpoint.Reading{StartNs: slice.StartNs, EndNs: slice.EndNs}
 	for _, t := range slice.Ticks {
 		if t.Source == source {
-			ticks += float64(t.Count)
+			p.Ticks, p.AtOnce, p.EveryNs = p.Ticks+float64(t.Count), p.AtOnce+1, max(p.EveryNs, t.EveryNs)
 		}
 	}
 	r := workReading{startNs: slice.StartNs, endNs: slice.EndNs, open: slice.Seconds() * (1 - min(use.Lost, 0.99))}
 	for _, t := range slice.Threads {
 		r.amounts[WitnessBytes] += float64(t.IOBytes)
 		r.amounts[WitnessFaults] += float64(t.Faults)
-		written += float64(t.WrittenBytes)
+		p.Bytes += float64(t.WrittenBytes)
 		for _, e := range t.Edges {
 			if e.Waker > 0 && e.State != probes.StateTimer && e.State != probes.StateChild {
 				r.amounts[WitnessHandOffs] += float64(e.Count)
 			}
 		}
 	}
-	w.Pauses.Add(source, slice.Seconds(), ticks, written)
+	w.Pauses.Add(source, p)
 	r.amounts[WitnessDisk] = float64(slice.Block.ReadBytes + slice.Block.WriteBytes)
 	if r.amounts != [NumWitnesses]float64{} {
 		w.SeenNs = r.endNs
