@@ -52,10 +52,10 @@ func trimtabRules() rules {
 		},
 		pure: []string{
 			"runtime", "probes", "policies", "policies/**",
-			"tuner/observe", "tuner/verdict", "tuner/trial", "tuner/model", "tuner/allocate", "tuner/guard", "tuner/control", "tuner/enrolment", "tuner/state", "tuner/budget", "tuner/idle", "tuner/repair", "tuner/profiles", "tuner/identity", "tuner/account", "tuner/advice", "tuner/series",
+			"tuner/observe", "tuner/verdict", "tuner/trial", "tuner/model", "tuner/allocate", "tuner/guard", "tuner/control", "tuner/enrolment", "tuner/state", "tuner/budget", "tuner/checkpoint", "tuner/idle", "tuner/repair", "tuner/profiles", "tuner/identity", "tuner/account", "tuner/advice", "tuner/series",
 			"tuner/place", "tuner/devices", "tuner/event",
 			"test/lab/**", // the simulators: equal seeds, equal figures
-			"tuner/observe/**", "tuner/verdict/**", "tuner/trial/**", "tuner/guard/**", "tuner/control/**", "tuner/allocate/**", "tuner/model/**", "tuner/enrolment/**", "tuner/budget/**", "tuner/idle/**", "tuner/account/**",
+			"tuner/observe/**", "tuner/verdict/**", "tuner/trial/**", "tuner/guard/**", "tuner/control/**", "tuner/allocate/**", "tuner/model/**", "tuner/enrolment/**", "tuner/budget/**", "tuner/checkpoint/**", "tuner/idle/**", "tuner/account/**",
 		},
 		deny: map[string]string{
 			"os": "files and the environment", "os/*": "files and processes", "io/ioutil": "files",
