@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
@@ -12,8 +13,6 @@ import (
 
 	"github.com/trimtab/trimtab/tuner/state"
 )
-
-const maxScrapes = 4 // at once; more are answered 503
 
 // Handler answers /metrics, /healthz and with a landing page. healthy is nil while the daemon does its
 // work; it and latest (see NewCollector) must be safe for concurrent use.
@@ -30,12 +29,12 @@ func Handler(version string, latest func() *state.Snapshot, healthy func() error
 	mux := http.NewServeMux()
 	mux.Handle("GET /{$}", landing)
 	mux.Handle("GET /healthz", health(healthy))
-	mux.Handle("GET /metrics", promhttp.HandlerFor(reg, promhttp.HandlerOpts{
-		ErrorLog:            slog.NewLogLogger(log.Handler(), slog.LevelError),
-		ErrorHandling:       promhttp.ContinueOnError, // one bad series must not hide the others
-		Registry:            reg,                      // counts its own errors
-		MaxRequestsInFlight: maxScrapes,
-	}))
+	mux.Handle("GET /metrics", newScrapes(promhttp.HandlerFor(reg, promhttp.HandlerOpts{
+		ErrorLog:           slog.NewLogLogger(log.Handler(), slog.LevelError),
+		ErrorHandling:      promhttp.ContinueOnError, // one bad series must not hide the others
+		Registry:           reg,                      // counts its own errors
+		DisableCompression: true,
+	}), latest, time.Now))
 	return mux
 }
 

@@ -47,11 +47,11 @@ func (e *events) now(r *http.Request) (event []byte, of int64) {
 	taken := timeOf(e.latest()) // with the lock: who read an older one would encode it again
 	if taken != e.of || e.event == nil {
 		var body bytes.Buffer
-		rec := &recorder{header: http.Header{}, status: http.StatusOK, to: &body}
+		rec := httpd.NewRecorder(&body)
 		ask := r.Clone(r.Context())
 		ask.URL.Path, ask.URL.RawQuery = "/v1/status", ""
 		e.limiter.charged(func() { e.looking.ServeHTTP(rec, ask) })
-		if rec.status == http.StatusOK {
+		if rec.Status == http.StatusOK {
 			e.of, e.event = taken, fmt.Appendf(nil, "event: status\ndata: %s\n\n", bytes.TrimSpace(body.Bytes()))
 		}
 	}

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/trimtab/trimtab/tuner/account"
+	"github.com/trimtab/trimtab/tuner/httpd"
 	"github.com/trimtab/trimtab/tuner/state"
 )
 
@@ -247,15 +248,15 @@ func (s *shared) sortedOtherwise(r *http.Request, l *rateLimiter) (out []wanted)
 
 // answer makes one.
 func (s *shared) answer(w wanted) {
-	rec, began := &recorder{header: http.Header{}, status: http.StatusOK}, s.now()
+	rec, began := httpd.NewRecorder(nil), s.now()
 	zipped := zip(answerLevel, func(to io.Writer) {
-		rec.to = to
+		rec.To = to
 		s.looking.ServeHTTP(rec, w.r.Clone(context.WithoutCancel(w.r.Context())))
 	})
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.serial++
-	w.status, w.mimeType, w.tag = rec.status, rec.header.Get("Content-Type"), fmt.Sprintf("%q", fmt.Sprintf("%x-%x", began.UnixNano(), s.serial))
+	w.status, w.mimeType, w.tag = rec.Status, rec.Header().Get("Content-Type"), fmt.Sprintf("%q", fmt.Sprintf("%x-%x", began.UnixNano(), s.serial))
 	w.zipped, w.made = zipped, s.now()
 	if s.answers[w.r.URL.RequestURI()] == w.answer {
 		s.kept += len(zipped)
@@ -271,14 +272,3 @@ func (s *shared) settle(w wanted) {
 	s.mu.Unlock()
 	close(w.ready)
 }
-
-// recorder passes on what a handler answers.
-type recorder struct {
-	header http.Header
-	status int
-	to     io.Writer
-}
-
-func (r *recorder) Header() http.Header         { return r.header }
-func (r *recorder) WriteHeader(status int)      { r.status = status }
-func (r *recorder) Write(p []byte) (int, error) { return r.to.Write(p) }
