@@ -191,13 +191,17 @@ type seen struct {
 	c     state.Container
 }
 
-// take counts one start.
+// take counts one start. What it took over from earlier runs is wrong if it is not what the first settled to, or
+// did not stand, and late if that was not put right in the end.
 func (r *result) take(s, last seen, want float64) string {
 	r.starts++
 	took := s.c.LastRuns != nil && len(s.c.LastRuns.Took) > 0
-	wrong := took && !like(s.quota, last.quota)
+	wrong := took && (!like(s.quota, last.quota) || !like(s.quota, want))
 	if wrong {
 		r.wrong++
+	}
+	if wrong && !like(last.quota, want) {
+		r.late++
 	}
 	switch {
 	case s.at > 0 && s.at <= within:
@@ -205,9 +209,6 @@ func (r *result) take(s, last seen, want float64) string {
 		r.slowest = max(r.slowest, s.at)
 	case !took && (s.c.LastRuns == nil || s.c.LastRuns.Doubt == ""): // it was known, and asked for
 		r.full++
-	}
-	if wrong && last.c.Loan != nil && !last.c.Loan.Settled && like(last.quota, s.quota) {
-		r.late++
 	}
 	why := s.c.WhyNot
 	if s.c.LastRuns != nil && s.c.LastRuns.Doubt != "" {

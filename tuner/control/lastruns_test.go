@@ -3,6 +3,7 @@ package control
 import (
 	"bytes"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -79,6 +80,31 @@ func TestKnownJobHasItsSettledCPUAtOnce(t *testing.T) {
 				t.Errorf("shown as %+v", v)
 			}
 		})
+	}
+}
+
+// TestJobKnownOnAnotherHost: a host that never ran a job, and has the book of one that did, gives it what it
+// settled to there, within three seconds; and what it makes of that, it learns itself.
+func TestJobKnownOnAnotherHost(t *testing.T) {
+	there := profiles.NewStore()
+	n, first := runOf(1, training(0.4), "train.py", "--seed", "1")
+	finished(there, n, 55)
+	settled := first.quota()
+	n, j := runOf(2, training(0.4), "train.py", "--seed", "2")
+	j.c.Start.Host = "b3RoZXJz"
+	here, now := profiles.NewStore(), n.nowNs
+	here.SetForeign(profiles.Prepare(nil, profiles.Book{Host: "gpu-7", MadeUnixNs: now, Known: there.All()}, now).Known, now)
+	c := started()
+	c.Remember(here)
+	run(c, n, 3, nil)
+	if j.quota() < settled*0.9 || j.quota() > settled*1.1 {
+		t.Fatalf("%.2f CPUs after 3 s, settled at %.2f there: %+v", j.quota(), settled, shownAs(t, c, j).LastRuns)
+	}
+	run(c, n, 60, nil)
+	n.jobs = nil
+	run(c, n, 1, nil)
+	if all := here.All(); !slices.ContainsFunc(all, func(k profiles.Known) bool { return k.Host == "" && k.Ends.Len() == 1 }) {
+		t.Errorf("after a run of its own it knows %+v", all)
 	}
 }
 
