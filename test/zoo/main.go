@@ -169,7 +169,7 @@ func command(ctx context.Context, args []string) (missed int, err error) {
 		}
 	}
 	fmt.Printf("\n%s\n", &z.tally)
-	missed += z.tally.wrong + z.tally.rates - z.tally.right + z.tally.flips
+	missed += z.tally.missed()
 	fmt.Print(howText)
 	return missed, err
 }

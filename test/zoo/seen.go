@@ -11,8 +11,13 @@ import (
 	"github.com/trimtab/trimtab/tuner/state"
 )
 
-// rateGoal is how far a rate that is shown may be from the truth.
-const rateGoal = 0.03
+// The goals beside goalShare.
+const (
+	rateGoal  = 0.03 // how far a rate that is shown may be from the truth
+	tenthGoal = 0.90 // of its speed without a limit, for nine programs in ten
+	wrongGoal = 0.05 // of the classes may be wrong
+	slopeGoal = 0.1  // how far the slope of told over true logarithms may be from one
+)
 
 // tally is what trimtab said of programs, held against what they say themselves.
 type tally struct {
@@ -113,12 +118,31 @@ func (t *tally) slope() float64 {
 	return xy / xx
 }
 
-func (t *tally) String() string {
+// tenth is what nine of ten programs reach; NaN: none was starved.
+func (t *tally) tenth() float64 {
 	sorted := slices.Sorted(slices.Values(t.reached))
-	tenth := math.NaN()
-	if len(sorted) > 0 {
-		tenth = sorted[len(sorted)/10]
+	if len(sorted) == 0 {
+		return math.NaN()
 	}
+	return sorted[len(sorted)/10]
+}
+
+// missed counts what misses its goal, but for the shares that programs reach: those are each program's.
+func (t *tally) missed() int {
+	n := t.rates - t.right + t.flips
+	if float64(t.wrong) > wrongGoal*float64(t.judged) {
+		n += t.wrong
+	}
+	if t.tenth() < tenthGoal {
+		n++
+	}
+	if slope := t.slope(); slope < 1-slopeGoal || slope > 1+slopeGoal {
+		n++
+	}
+	return n
+}
+
+func (t *tally) String() string {
 	return fmt.Sprintf("zoo: programs %d reached-median %.3f reached-p10 %.3f rate-right %d of %d (%d shown) log-ratio-slope %.2f wrong-class %d of %d flips %d",
-		t.programs, stats.Median(t.reached), tenth, t.right, t.rates, t.shown, t.slope(), t.wrong, t.judged, t.flips)
+		t.programs, stats.Median(t.reached), t.tenth(), t.right, t.rates, t.shown, t.slope(), t.wrong, t.judged, t.flips)
 }
