@@ -23,6 +23,7 @@ func TestRankOf(t *testing.T) {
 		"LOCAL_RANK=1\x00OMPI_COMM_WORLD_RANK=5\x00":          5,
 		"SLURM_PROCID=0\x00RANK=7\x00":                        7, // of torchrun below Slurm
 		"PMI_RANK=0\x00":                                      0,
+		"HOROVOD_RANK=4\x00HOROVOD_LOCAL_RANK=0\x00":          4,
 		"RANK=seven\x00PMIX_RANK=2":                           2,
 		"RANK=-1\x00":                                         -1,
 		"RANK=99999999999999\x00":                             -1,

@@ -184,7 +184,7 @@ func TestTicksAreCounted(t *testing.T) {
 	}
 }
 
-// One process may use several frameworks, two versions of one, and a function that calls another of its kind.
+// One process may use several frameworks, and a function that calls another of its kind.
 func TestTicksOfSeveralLibraries(t *testing.T) {
 	p := newProbe(t)
 	dir := t.TempDir()

@@ -60,6 +60,9 @@ func TestRecordedAccuracy(t *testing.T) {
 	if all.Class < 0.98 || all.Cause < 0.95 || all.WrongActions > 0 || all.RateErrorP95 > 0.03 || all.DetectP95S > 5 {
 		t.Errorf("below the goals: %s", all.line())
 	}
+	if off := offBy(calibration(cases)); off > 0.05 {
+		t.Errorf("of verdicts given with confidence p a share is right that is %.3f from p in the mean", off)
+	}
 	recorded := map[string]bool{}
 	for _, c := range cases {
 		recorded[c.Job] = true

@@ -98,8 +98,11 @@ func TestClaimAgainstWorkDone(t *testing.T) {
 			if v.Doubt != tc.doubt {
 				t.Errorf("in doubt: %v, want %v; gain %.2f, work %+v", v.Doubt, tc.doubt, v.Gain, v.Work)
 			}
-			// What is doubted is not put among the known jobs.
+			// What is doubted is not put among the known jobs, and the verdict is half as sure.
 			s := c.containers[j.c.Container.Key()]
+			if sure := s.verdicts.Shown().Confidence; sure <= 0 || v.Verdict.Confidence != map[bool]float64{true: sure / 2, false: sure}[tc.doubt] {
+				t.Errorf("confidence %.2f of %.2f, in doubt: %v", v.Verdict.Confidence, sure, tc.doubt)
+			}
 			if taught := s.known.taughtNs > s.obs.ChangedNs(); taught == tc.doubt {
 				t.Errorf("the known jobs were told of it: %v, in doubt: %v", taught, tc.doubt)
 			}

@@ -117,10 +117,10 @@ func (c *Controller) showGain(s *containerState, v *state.Container) {
 	if v.Work, v.Doubt = c.against(s, v.Rate); !v.HasGain {
 		v.Work = s.work(c.k(), 0)
 	}
+	v.Verdict = verdict.Doubted(v.Verdict, v.Doubt)
 }
 
-// against is the work done in the time of a rate that the job itself counts, and whether it
-// contradicts that: what follows from such a count is no measurement. Nil: nothing to hold it against.
+// against is the work done in the time of a rate that the job itself counts, nil where nothing tells, and whether it contradicts that.
 func (c *Controller) against(s *containerState, r policies.Rate) (w *state.Work, contradicts bool) {
 	b := s.before
 	if b.atNs == 0 || b.rate <= 0 || !probes.Claimed(b.source) || b.source != r.Source || r.PerSecond <= 0 || r.FromNs < s.obs.ChangedNs() {

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/trimtab/trimtab/policies"
+	"github.com/trimtab/trimtab/probes"
 	"github.com/trimtab/trimtab/tuner/observe"
 )
 
@@ -44,6 +45,23 @@ func TestLatePeerOfOneThatNeverBlocks(t *testing.T) {
 		}
 		if v.Class == policies.ClassCommunication && (v.Cause != policies.CauseStraggler || !strings.Contains(v.Why, "85 %")) {
 			t.Errorf("%s: %s, because %s: want a straggler, and that the device waits 85 %% of the time", name, v.Cause, v.Why)
+		}
+	}
+}
+
+// A straggler is told by the rank that its launcher gave it, and by its process where that is not known.
+func TestStragglerHasAName(t *testing.T) {
+	for want, facts := range map[string][]probes.Process{
+		"rank 5, process 300": {{TGID: 200, Ranked: true, Rank: 4}, {TGID: 300, Ranked: true, Rank: 5}},
+		"process 300":         {{TGID: 300}},
+	} {
+		v := Judge(policies.DefaultConstants(), reading(func(r *observe.Reading, share func(policies.Part, float64)) {
+			share(policies.PartCommunication, 0.3)
+			r.Peers = []observe.Peer{{Root: 200, Own: 0.2}, {Root: 300, Own: 0.9}}
+			r.Window.Facts = facts
+		}))
+		if v.Cause != policies.CauseStraggler || !strings.HasSuffix(v.Relief, ", "+want) || !strings.HasSuffix(v.Why, ": "+want) {
+			t.Errorf("%s/%s: %s; %s; want %s", v.Class, v.Cause, v.Relief, v.Why, want)
 		}
 	}
 }

@@ -311,6 +311,15 @@ func WithoutKnee(v policies.Verdict) policies.Verdict {
 	return v
 }
 
+// Doubted is a verdict on a job. Where its own count of its steps contradicts the work that it does, what
+// rests on that count is no measurement: the verdict is half as sure. Chosen, not measured.
+func Doubted(v policies.Verdict, doubt bool) policies.Verdict {
+	if doubt {
+		v.Confidence /= 2
+	}
+	return v
+}
+
 // Stolen names the evidence of what the hypervisor took of the machine's CPU time.
 const Stolen = "CPU stolen from the machine"
 
