@@ -58,7 +58,7 @@ func (s *scrapes) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 // answer is what stands, or made now: who asks meanwhile waits for it.
 func (s *scrapes) answer(r *http.Request, zips bool) (status int, header http.Header, body []byte) {
-	format := expfmt.Negotiate(r.Header)
+	format := expfmt.NegotiateAccept(r.Header, expfmt.DefaultAcceptedFormats()...)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	a := s.answers[format]
