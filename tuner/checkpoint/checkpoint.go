@@ -12,14 +12,16 @@ import (
 )
 
 const (
-	// minBytes of files written in a reading are no log.
+	// minBytes of files written in a reading are no log. Twice that misses the states of smaller models.
 	minBytes = 1 << 20
-	// minQuiet readings of no pause lie between two: else it is one.
+	// minQuiet readings of no pause lie between two: else it is one. Twice that joins pauses 6 s apart.
 	minQuiet = 3
-	// cycles are kept, from the begin of a pause to that of the next; minCycles tell.
-	cycles    = 32
+	// cycles are kept, from the begin of a pause to that of the next. With twice as many a change of pace shows later.
+	cycles = 32
+	// minCycles tell: Student's interval of fewer is wide. With twice as many the advice comes twice as late.
 	minCycles = 5
-	// longest is how many seconds a cycle may last: what is further apart is not worth a change.
+	// longest is how many seconds a cycle may last: what is further apart is not worth a change, and a
+	// job without a pause for so long saves no more as it did. Twice that keeps it for longer.
 	longest = 3600
 )
 
@@ -60,6 +62,7 @@ type Tracker struct {
 	atOnce float64
 	every  float64 // s
 	closed []cycle
+	seen   Seen // what these tell
 	open   cycle
 	begun  bool // the open cycle began with a pause
 	quiet  int  // readings since the latest pause
@@ -71,10 +74,10 @@ type Tracker struct {
 // reading is missing so does the open cycle. Readings without progress behind one that wrote are of its
 // pause, and so are those before the next: a job may work for what it writes, and wait for it.
 func (t *Tracker) Add(source string, r Reading) {
-	if source != t.source || source == "" {
+	if source != t.source || source == "" || t.open.seconds > longest {
 		*t = Tracker{source: source}
 	}
-	if t.open.seconds > longest || r.StartNs != t.endNs {
+	if r.StartNs != t.endNs {
 		t.open, t.begun, t.quiet, t.heldSeconds, t.heldTicks = cycle{}, false, 0, 0, 0
 	}
 	t.endNs, t.atOnce, t.every = r.EndNs, r.AtOnce, float64(r.EveryNs)/1e9
@@ -106,13 +109,17 @@ func (t *Tracker) Add(source string, r Reading) {
 func (t *Tracker) close() {
 	if t.begun {
 		t.closed = append(t.closed[max(0, len(t.closed)-cycles+1):], t.open)
+		t.seen = t.tell()
 	}
 	t.open, t.begun = cycle{}, true
 }
 
-// Seen is what the latest cycles tell; the zero value where they are too few, or tell no loss. A step or
-// report may fall to either side of a reading's end, and always to the same: so the bounds are wider by one.
-func (t *Tracker) Seen() Seen {
+// Seen is what the latest cycles tell; the zero value where they are too few, or tell no loss.
+func (t *Tracker) Seen() Seen { return t.seen }
+
+// tell works that out. A step or report may fall to either side of a reading's end, and always to the same:
+// so the bounds are wider by one.
+func (t *Tracker) tell() Seen {
 	if len(t.closed) < minCycles {
 		return Seen{}
 	}

@@ -156,6 +156,10 @@ func TestNothingSeen(t *testing.T) {
 			}
 		},
 		"no steps at all": func(f *feeder) { job{every: 30, pause: 3, bytes: 60 * mib}.run(f, 600) },
+		"it saves no more": func(f *feeder) {
+			job{every: 30, pause: 3, bytes: 60 * mib, rate: 5}.run(f, 600)
+			job{every: 1 << 30, rate: 5}.run(f, longest+60)
+		},
 		"two hours apart": func(f *feeder) { job{every: 7200, pause: 3, bytes: 60 * mib, rate: 5}.run(f, 8*7200) },
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -2,7 +2,7 @@ package metrics
 
 import (
 	"bytes"
-	"compress/gzip"
+	"io"
 	"net/http"
 	"strings"
 	"sync"
@@ -77,11 +77,7 @@ func (s *scrapes) answer(r *http.Request, zips bool) (status int, header http.He
 		return a.status, a.header, a.body
 	}
 	if a.zipped == nil {
-		var to bytes.Buffer
-		z, _ := gzip.NewWriterLevel(&to, gzip.BestSpeed) // a level that there is
-		_, _ = z.Write(a.body)                           // memory takes all
-		_ = z.Close()
-		a.zipped = to.Bytes()
+		a.zipped = httpd.Zip(1, func(to io.Writer) { _, _ = to.Write(a.body) }) // memory takes all
 	}
 	return a.status, a.header, a.zipped
 }

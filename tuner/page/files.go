@@ -16,6 +16,7 @@ import (
 	"github.com/klauspost/compress/gzip"
 
 	"github.com/trimtab/trimtab/tuner/account"
+	"github.com/trimtab/trimtab/tuner/httpd"
 )
 
 //trimtab:table the page's own files, as the compiler read them
@@ -50,7 +51,7 @@ func newFile(kind string, content []byte) file {
 		".js": "text/javascript; charset=utf-8", ".html": "text/html; charset=utf-8", ".css": "text/css; charset=utf-8", ".svg": "image/svg+xml",
 	}
 	sum := sha256.Sum256(content)
-	return file{types[kind], fmt.Sprintf("%q", fmt.Sprintf("%x", sum[:12])), content, zip(gzip.BestCompression, func(to io.Writer) { _, _ = to.Write(content) })}
+	return file{types[kind], fmt.Sprintf("%q", fmt.Sprintf("%x", sum[:12])), content, httpd.Zip(gzip.BestCompression, func(to io.Writer) { _, _ = to.Write(content) })}
 }
 
 // terms is the module that says what a report's columns mean, in the words of `trimtab report`.
@@ -74,16 +75,7 @@ func (f files) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // an eighth larger.
 const answerLevel = 2
 
-// zip compresses what write writes.
-func zip(level int, write func(io.Writer)) []byte {
-	var out bytes.Buffer
-	z, _ := gzip.NewWriterLevel(&out, level) // there are these levels
-	write(z)
-	_ = z.Close() // memory takes all
-	return out.Bytes()
-}
-
-// unzip is what zip compressed.
+// unzip is what httpd.Zip compressed.
 func unzip(zipped []byte) []byte {
 	z, _ := gzip.NewReader(bytes.NewReader(zipped))
 	plain, _ := io.ReadAll(z)

@@ -249,7 +249,7 @@ func (s *shared) sortedOtherwise(r *http.Request, l *rateLimiter) (out []wanted)
 // answer makes one.
 func (s *shared) answer(w wanted) {
 	rec, began := httpd.NewRecorder(nil), s.now()
-	zipped := zip(answerLevel, func(to io.Writer) {
+	zipped := httpd.Zip(answerLevel, func(to io.Writer) {
 		rec.To = to
 		s.looking.ServeHTTP(rec, w.r.Clone(context.WithoutCancel(w.r.Context())))
 	})
