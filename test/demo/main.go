@@ -28,7 +28,6 @@ import (
 	"github.com/trimtab/trimtab/test/daemontest"
 	"github.com/trimtab/trimtab/test/stats"
 	"github.com/trimtab/trimtab/test/workload"
-	"github.com/trimtab/trimtab/tuner/state"
 )
 
 // The demo job finds the declared device wait that puts its knee here, well inside a
@@ -74,6 +73,7 @@ type demo struct {
 	job, neighbour *workload.Job
 	useJ, useN     func() (time.Duration, error)
 	daemon         *daemontest.Daemon
+	told           int // of the daemon's records
 	figures        figures
 	stood          map[string]runtime.Values // every knob of both containers before the daemon began
 }
@@ -93,7 +93,7 @@ func (d *demo) run(ctx context.Context) error {
 		defer wait.Wait()
 		defer cancel()
 	}
-	for _, step := range []func(context.Context) error{d.measureFree, d.starve, d.help, d.measureHelped, d.stopDaemon, d.measureAgain} {
+	for _, step := range []func(context.Context) error{d.measureFree, d.starve, d.startDaemon, d.help, d.stopDaemon, d.measureAgain} {
 		if err := step(ctx); err != nil {
 			return err
 		}
@@ -266,21 +266,39 @@ func (d *demo) measureOwn(ctx context.Context) error {
 	return nil
 }
 
-// help starts the daemon and follows it until a loan has settled, or its time is over.
-func (d *demo) help(ctx context.Context) (err error) {
+func (d *demo) startDaemon(ctx context.Context) (err error) {
 	d.say("starting trimtab")
 	d.daemon, err = daemontest.Start(ctx, daemontest.Options{Binary: d.binary, Config: d.config})
-	if err != nil {
-		return err
-	}
-	seen := 0
+	return err
+}
+
+// help measures the job with its loan. A loan that moves meanwhile had not settled: what is read of it
+// then is of no quota, and it is measured again once it has. The time for all of that has an end.
+func (d *demo) help(ctx context.Context) error {
 	for deadline := time.Now().Add(d.settledWithin); ; {
+		if err := d.follow(ctx, deadline); err != nil {
+			return err
+		}
+		stood := d.figures.granted
+		if err := d.measureHelped(ctx); err != nil {
+			return err
+		}
+		if d.figures.granted == stood || time.Now().After(deadline) {
+			return d.explain(ctx)
+		}
+		d.say("%.2f CPUs have become %.2f meanwhile: that is measured again", stood, d.figures.granted)
+	}
+}
+
+// follow passes on what trimtab does until a loan has settled, or its time is over.
+func (d *demo) follow(ctx context.Context, deadline time.Time) error {
+	for {
 		records, err := d.daemon.History(ctx)
 		if err != nil {
 			return fmt.Errorf("%w; the daemon said:\n%s", err, d.daemon.Log())
 		}
-		for ; seen < len(records); seen++ {
-			if r := records[seen]; r.Name == d.job.Name {
+		for ; d.told < len(records); d.told++ {
+			if r := records[d.told]; r.Name == d.job.Name {
 				d.say("   trimtab: %s", r.Text)
 			}
 		}
@@ -309,13 +327,15 @@ func (d *demo) measureHelped(ctx context.Context) error {
 	}
 	f := &d.figures
 	f.helped, f.neighbourHelped = each(rs, rate), each(rs, neighbour)
-	var c state.Container
-	if c, err = d.daemon.Container(ctx, d.job.Name); err != nil {
-		return err
-	}
-	if f.granted == 0 {
+	c, err := d.daemon.Container(ctx, d.job.Name)
+	if err == nil {
 		f.granted, _ = c.Now[runtime.KnobCPUQuota].CPUs()
 	}
+	return err
+}
+
+// explain prints what people see of it.
+func (d *demo) explain(ctx context.Context) error {
 	text, err := d.daemon.Run(ctx, "explain", d.job.Name)
 	if err != nil {
 		return err
