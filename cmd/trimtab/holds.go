@@ -17,7 +17,7 @@ type holds struct{ state *durable.Value[heldState] }
 // heldState is what holds.json has. What it points to is replaced, never changed in place.
 type heldState struct {
 	Paused bool     `json:"paused"`
-	Held   []string `json:"held,omitempty"` // container keys
+	Held   []string `json:"held,omitempty"` // container keys, sorted: each container is looked up each second
 	// Yielded are the knobs that somebody else wrote, by container key.
 	Yielded map[string][]runtime.Knob `json:"yielded,omitempty"`
 }
@@ -40,10 +40,14 @@ func openHolds(s *statefile.Store, log *slog.Logger) *holds {
 }
 
 func newHolds(s *statefile.Store, held heldState) *holds {
+	held.Held = slices.Sorted(slices.Values(held.Held))
 	return &holds{durable.New(held, stored[heldState]{s, topicHolds}.Save)}
 }
 
-func (h *holds) Held(key string) bool { return slices.Contains(h.state.Get().Held, key) }
+func (h *holds) Held(key string) bool {
+	_, held := slices.BinarySearch(h.state.Get().Held, key)
+	return held
+}
 
 func (h *holds) Paused() bool { return h.state.Get().Paused }
 
@@ -72,11 +76,15 @@ func (h *holds) Prune(alive func(key string) bool) {
 
 func (h *holds) Save() error { return h.state.Save() }
 
-func (h *holds) SetHeld(key string, held bool) error {
+func (h *holds) SetHeld(held bool, keys ...string) error {
+	keys = slices.Sorted(slices.Values(keys))
 	return h.freeze(held, func(s heldState) heldState {
-		s.Held = slices.DeleteFunc(slices.Clone(s.Held), func(k string) bool { return k == key })
+		s.Held = slices.DeleteFunc(slices.Clone(s.Held), func(k string) bool {
+			_, named := slices.BinarySearch(keys, k)
+			return named
+		})
 		if held {
-			s.Held = append(s.Held, key)
+			s.Held = slices.Compact(slices.Sorted(slices.Values(append(s.Held, keys...))))
 		}
 		return s
 	})

@@ -82,14 +82,35 @@ func refusing(t *testing.T) *statefile.Store {
 // where that is stored.
 func TestHoldsWithoutADisk(t *testing.T) {
 	h := newHolds(refusing(t), heldState{})
-	if err := h.SetHeld("docker-a", true); err == nil || !h.Held("docker-a") {
+	if err := h.SetHeld(true, "docker-a"); err == nil || !h.Held("docker-a") {
 		t.Errorf("held %v, %v", h.Held("docker-a"), err)
 	}
 	if err := h.SetPaused(true); err == nil || !h.Paused() {
 		t.Errorf("paused %v, %v", h.Paused(), err)
 	}
-	if err := errors.Join(h.SetHeld("docker-a", false), h.SetPaused(false)); err == nil || !h.Held("docker-a") || !h.Paused() {
+	if err := errors.Join(h.SetHeld(false, "docker-a"), h.SetPaused(false)); err == nil || !h.Held("docker-a") || !h.Paused() {
 		t.Errorf("lifted without a word on disk: held %v, paused %v, %v", h.Held("docker-a"), h.Paused(), err)
+	}
+}
+
+// Holds of a daemon before lie in any order; many are lifted and set together.
+func TestHoldsOfMany(t *testing.T) {
+	store, err := statefile.Open(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := store.PutState(topicHolds, heldState{Held: []string{"docker-c", "docker-a", "docker-b"}}); err != nil {
+		t.Fatal(err)
+	}
+	h := openHolds(store, slog.New(slog.DiscardHandler))
+	keys := []string{"docker-b", "docker-a"}
+	if err := errors.Join(h.SetHeld(true, "docker-d", "docker-a"), h.SetHeld(false, keys...)); err != nil || keys[0] != "docker-b" {
+		t.Fatalf("%v, %v", err, keys)
+	}
+	for key, want := range map[string]bool{"docker-a": false, "docker-b": false, "docker-c": true, "docker-d": true, "docker-e": false} {
+		if h.Held(key) != want || openHolds(store, slog.New(slog.DiscardHandler)).Held(key) != want {
+			t.Errorf("%s: held %v", key, h.Held(key))
+		}
 	}
 }
 

@@ -348,7 +348,7 @@ func (*noHolds) Yielded(string) []runtime.Knob { return nil }
 func (*noHolds) AddYield(string, runtime.Knob) {}
 func (*noHolds) Prune(func(string) bool)       {}
 func (*noHolds) Held(string) bool              { return false }
-func (*noHolds) SetHeld(string, bool) error    { return nil }
+func (*noHolds) SetHeld(bool, ...string) error { return nil }
 func (*noHolds) Paused() bool                  { return false }
 func (*noHolds) SetPaused(bool) error          { return nil }
 func (*noHolds) Save() error                   { return nil }

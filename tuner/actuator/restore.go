@@ -127,6 +127,14 @@ func (a *Actuator) restore(ctx context.Context, c runtime.Container, reason stri
 	return a.back(ctx, c, reason, nil, originals.File.Originals)
 }
 
+// RestoreThese restores some containers, several at a time, in their order. The error tells which were not
+// tried, since the context has ended.
+func (a *Actuator) RestoreThese(ctx context.Context, cs []runtime.Container, reason string) ([]RestoreResult, error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.restoreEach(ctx, cs, reason)
+}
+
 // Lookup finds a running container; ok is false if it is not known to run.
 type Lookup func(id runtime.ID) (c runtime.Container, ok bool)
 
@@ -143,19 +151,28 @@ func (a *Actuator) RestoreAll(ctx context.Context, lookup Lookup, reason string)
 func (a *Actuator) restoreWhere(ctx context.Context, lookup Lookup, reason string, chosen func(originals.File) bool) ([]RestoreResult, error) {
 	files, err := a.o.Store.List()
 	files = slices.DeleteFunc(files, func(f originals.File) bool { return !chosen(f) })
-	out := make([]RestoreResult, len(files))
-	var all errgroup.Group
-	all.SetLimit(a.o.AtOnce)
+	cs := make([]runtime.Container, len(files))
 	for i, f := range files {
-		if ctx.Err() != nil {
-			_ = all.Wait() // none returns an error: it is in its result
-			return out[:i], errors.Join(err, fmt.Errorf("container %q and later ones were not tried: %w", f.Name, ctx.Err()))
-		}
-		c := f.Container()
+		cs[i] = f.Container()
 		if lookup != nil {
 			if known, ok := lookup(f.ID); ok {
-				c = known
+				cs[i] = known
 			}
+		}
+	}
+	out, later := a.restoreEach(ctx, cs, reason)
+	return out, errors.Join(err, later)
+}
+
+// restoreEach restores containers, AtOnce at a time; results come in their order.
+func (a *Actuator) restoreEach(ctx context.Context, cs []runtime.Container, reason string) ([]RestoreResult, error) {
+	out := make([]RestoreResult, len(cs))
+	var all errgroup.Group
+	all.SetLimit(a.o.AtOnce)
+	for i, c := range cs {
+		if ctx.Err() != nil {
+			_ = all.Wait() // none returns an error: it is in its result
+			return out[:i], fmt.Errorf("container %q and later ones were not tried: %w", c.Name, ctx.Err())
 		}
 		one := func() error {
 			out[i] = a.restore(ctx, c, reason)
@@ -168,7 +185,7 @@ func (a *Actuator) restoreWhere(ctx context.Context, lookup Lookup, reason strin
 		all.Go(one)
 	}
 	_ = all.Wait()
-	return out, err
+	return out, nil
 }
 
 // back is every way back: undo, rollback, restore, pending restores. targets chooses where

@@ -405,32 +405,59 @@ func TestUnsetCpuset(t *testing.T) {
 // of their files; one that fails costs the others nothing, and stays pending.
 func TestSeveralAreRestoredAtOnce(t *testing.T) {
 	const many, most = 40, 4
+	for name, restore := range map[string]func(*actuator.Actuator, []runtime.Container) ([]actuator.RestoreResult, error){
+		"all": func(a *actuator.Actuator, _ []runtime.Container) ([]actuator.RestoreResult, error) {
+			return a.RestoreAll(t.Context(), nil, "stop")
+		},
+		"these": func(a *actuator.Actuator, cs []runtime.Container) ([]actuator.RestoreResult, error) {
+			return a.RestoreThese(t.Context(), cs, "asked for")
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newBench(t)
+			b.options.AtOnce = most
+			var all []runtime.Container
+			for i := range many {
+				c := b.start(container(fmt.Sprintf("c%02d", i)), owner())
+				b.actuator().Apply(t.Context(), order(item(c, tune("cpu"), quotaUp())))
+				all = append(all, c)
+			}
+			slow := &slowEngine{fakeEngine: b.engine, fails: all[7].Key(), together: make(chan struct{})}
+			b.options.Engines["fake"] = slow
+			a := b.actuator()
+			results, err := restore(a, all)
+			if err != nil || len(results) != many || slow.most.Load() != most {
+				t.Fatalf("%d results, %d at a time, %v; want %d and %d", len(results), slow.most.Load(), err, many, most)
+			}
+			files, err := b.store.List()
+			if err != nil || len(files) != 1 || files[0].ID != all[7].ID || !a.HasPending() {
+				t.Errorf("%d files are left, %v; pending %v", len(files), err, a.HasPending())
+			}
+			for i, r := range results {
+				if r.Key != all[i].Key() {
+					t.Fatalf("result %d is %s's, want %s's", i, r.Key, all[i].Key())
+				}
+				if diff := cmp.Diff(owner(), b.stands(all[i])); (diff != "") != (i == 7) || (r.Outcome == actuator.Restored) == (i == 7) {
+					t.Errorf("%s: %s, %s", r.Key, r.Outcome, diff)
+				}
+			}
+		})
+	}
+}
+
+// A request that ends tells which containers it did not come to.
+func TestRestoreThatEndsTellsWhatIsLeft(t *testing.T) {
 	b := newBench(t)
-	b.options.AtOnce = most
-	var all []runtime.Container
-	for i := range many {
-		c := b.start(container(fmt.Sprintf("c%02d", i)), owner())
-		b.actuator().Apply(t.Context(), order(item(c, tune("cpu"), quotaUp())))
-		all = append(all, c)
+	c := b.start(container("c"), owner())
+	b.actuator().Apply(t.Context(), order(item(c, tune("cpu"), quotaUp())))
+	ended, end := context.WithCancel(t.Context())
+	end()
+	results, err := b.actuator().RestoreThese(ended, []runtime.Container{c}, "asked for")
+	if len(results) != 0 || !errors.Is(err, context.Canceled) || !strings.Contains(err.Error(), c.Name) {
+		t.Errorf("%+v, %v", results, err)
 	}
-	slow := &slowEngine{fakeEngine: b.engine, fails: all[7].Key(), together: make(chan struct{})}
-	b.options.Engines["fake"] = slow
-	a := b.actuator()
-	results, err := a.RestoreAll(t.Context(), nil, "stop")
-	if err != nil || len(results) != many || slow.most.Load() != most {
-		t.Fatalf("%d results, %d at a time, %v; want %d and %d", len(results), slow.most.Load(), err, many, most)
-	}
-	files, err := b.store.List()
-	if err != nil || len(files) != 1 || files[0].ID != all[7].ID || !a.HasPending() {
-		t.Errorf("%d files are left, %v; pending %v", len(files), err, a.HasPending())
-	}
-	for i, r := range results {
-		if r.Key != all[i].Key() {
-			t.Fatalf("result %d is %s's, want %s's", i, r.Key, all[i].Key())
-		}
-		if diff := cmp.Diff(owner(), b.stands(all[i])); (diff != "") != (i == 7) || (r.Outcome == actuator.Restored) == (i == 7) {
-			t.Errorf("%s: %s, %s", r.Key, r.Outcome, diff)
-		}
+	if b.stands(c)[runtime.KnobCPUQuota] == owner()[runtime.KnobCPUQuota] {
+		t.Error("nothing was left to be told of")
 	}
 }
 

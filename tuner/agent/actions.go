@@ -2,8 +2,10 @@ package agent
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"time"
 
 	"github.com/trimtab/trimtab/policies"
@@ -106,32 +108,63 @@ func (l *Agent) enrolled(ctx context.Context, c runtime.Container, m enrolment.M
 	return res
 }
 
+// restoredTogether is how many containers a restore by hand takes at a time: what else is to be written
+// waits for no more of them.
+const restoredTogether = 64
+
 // Restore puts originals back and holds the containers until Resume.
 func (l *Agent) Restore(ctx context.Context, name string) ([]state.ActionResult, error) {
 	cs, err := l.named(ctx, name)
 	if err != nil {
 		return nil, err
 	}
+	// Held first: nothing may be decided between the restore and the hold. A disk that refuses
+	// to store it keeps no original from going back.
+	held := "held until `trimtab resume`"
+	if err := l.o.Holds.SetHeld(true, keysOf(cs)...); err != nil {
+		held = fmt.Sprintf("held until this daemon ends, or `trimtab resume`: the hold could not be stored: %v", err)
+	}
 	out := []state.ActionResult{}
-	for _, c := range cs {
-		// Held first: nothing may be decided between the restore and the hold. A disk that refuses
-		// to store it keeps no original from going back.
-		held := "held until `trimtab resume`"
-		if err := l.o.Holds.SetHeld(c.Key(), true); err != nil {
-			held = fmt.Sprintf("held until this daemon ends, or `trimtab resume`: the hold could not be stored: %v", err)
-		}
-		shown, err := l.showAll(ctx, c)
-		r := l.o.Actuator.Restore(ctx, c, "asked for")
-		if err := l.do(ctx, func() {
-			l.restored([]actuator.RestoreResult{r}, "restored by hand")
-			l.results = append(l.results, control.Result{Kind: control.ResultEnded, Key: c.Key(), Text: "restored by hand"})
-		}); err != nil {
+	for some := range slices.Chunk(cs, restoredTogether) {
+		done, err := l.restoreSome(ctx, some, held)
+		if out = append(out, done...); err != nil {
 			return out, err
 		}
-		l.tell(ctx, state.Record{Key: c.Key(), Name: c.Name, Text: held})
-		out = append(out, state.ActionResult{Key: r.Key, Name: r.Name, OK: r.Outcome == actuator.Restored && err == nil, Text: r.Text() + shown})
 	}
 	return out, nil
+}
+
+// restoreSome restores held containers, and tells of each.
+func (l *Agent) restoreSome(ctx context.Context, cs []runtime.Container, held string) (out []state.ActionResult, err error) {
+	shown, failed := make([]string, len(cs)), make([]error, len(cs))
+	for i, c := range cs {
+		shown[i], failed[i] = l.showAll(ctx, c)
+	}
+	results, later := l.o.Actuator.RestoreThese(ctx, cs, "asked for")
+	err = l.do(ctx, func() {
+		l.restored(results, "restored by hand")
+		for _, r := range results {
+			l.results = append(l.results, control.Result{Kind: control.ResultEnded, Key: r.Key, Text: "restored by hand"})
+		}
+	})
+	if err != nil {
+		return nil, errors.Join(later, err)
+	}
+	records := make([]state.Record, len(results))
+	for i, r := range results {
+		records[i] = state.Record{Key: r.Key, Name: r.Name, Text: held}
+		out = append(out, state.ActionResult{Key: r.Key, Name: r.Name, OK: r.Outcome == actuator.Restored && failed[i] == nil, Text: r.Text() + shown[i]})
+	}
+	l.tell(ctx, records...)
+	return out, later
+}
+
+func keysOf(cs []runtime.Container) []string {
+	keys := make([]string, len(cs))
+	for i, c := range cs {
+		keys[i] = c.Key()
+	}
+	return keys
 }
 
 func (l *Agent) named(ctx context.Context, name string) (cs []runtime.Container, err error) {
@@ -156,16 +189,19 @@ func (l *Agent) Resume(ctx context.Context, name string) ([]state.ActionResult, 
 		l.tell(ctx, state.Record{Text: "no longer paused"})
 		out = append(out, state.ActionResult{Name: "host", OK: true, Text: "no longer paused"})
 	}
-	for _, c := range cs {
-		if !l.o.Holds.Held(c.Key()) {
-			continue
-		}
-		if err := l.o.Holds.SetHeld(c.Key(), false); err != nil {
-			return out, err
-		}
-		l.tell(ctx, state.Record{Key: c.Key(), Name: c.Name, Text: "no longer held"})
+	cs = slices.DeleteFunc(cs, func(c runtime.Container) bool { return !l.o.Holds.Held(c.Key()) })
+	if len(cs) == 0 {
+		return out, nil
+	}
+	if err := l.o.Holds.SetHeld(false, keysOf(cs)...); err != nil {
+		return out, err
+	}
+	records := make([]state.Record, len(cs))
+	for i, c := range cs {
+		records[i] = state.Record{Key: c.Key(), Name: c.Name, Text: "no longer held"}
 		out = append(out, state.ActionResult{Key: c.Key(), Name: c.Name, OK: true, Text: "no longer held"})
 	}
+	l.tell(ctx, records...)
 	return out, nil
 }
 
@@ -180,9 +216,11 @@ func (l *Agent) Pause(ctx context.Context) error {
 
 // tell puts what people asked for into the history. The thing itself is done by then, and
 // an end of the agent in between is no reason to say that it is not.
-func (l *Agent) tell(ctx context.Context, r state.Record) {
-	r.UnixNs, r.Kind = time.Now().UnixNano(), state.RecordEnrol
-	_ = l.do(ctx, func() { l.keep([]state.Record{r}); l.asked = true })
+func (l *Agent) tell(ctx context.Context, records ...state.Record) {
+	for i := range records {
+		records[i].UnixNs, records[i].Kind = time.Now().UnixNano(), state.RecordEnrol
+	}
+	_ = l.do(ctx, func() { l.keep(records); l.asked = true })
 }
 
 // Record streams what is read from now on.

@@ -90,7 +90,7 @@ type Holds interface {
 	Held(key string) bool
 	Paused() bool
 	// These return when it is on disk. Save is for what AddYield and Prune changed.
-	SetHeld(key string, held bool) error
+	SetHeld(held bool, keys ...string) error
 	SetPaused(paused bool) error
 	Save() error
 }

@@ -324,7 +324,7 @@ func TestHideGPUOnlyWhereAllowed(t *testing.T) {
 		"host observes": {labels: tuned(), change: func(o *Options) { o.Settings.Rules.Mode = policies.ModeObserve }, why: "not enrolled"},
 		"disabled":      {labels: tuned(), change: func(o *Options) { o.Disabled = func() bool { return true } }, why: "disabled"},
 		"paused":        {labels: tuned(), prep: func(n *node, _ runtime.Container) { _ = n.holds.SetPaused(true) }, why: "paused"},
-		"held":          {labels: tuned(), prep: func(n *node, c runtime.Container) { _ = n.holds.SetHeld(c.Key(), true) }, why: "held"},
+		"held":          {labels: tuned(), prep: func(n *node, c runtime.Container) { _ = n.holds.SetHeld(true, c.Key()) }, why: "held"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(t *testing.T, n *node) {

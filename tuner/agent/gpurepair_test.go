@@ -181,7 +181,7 @@ func TestRepairOnlyWhereAllowed(t *testing.T) {
 		"named by a rule, repairGPUAccess": {change: func(o *Options) { repairAccess(o); o.Settings.Rules.Match = []enrolment.Rule{{Name: "job"}} }, repaired: true},
 		"disabled":                         {labels: tuned(), change: func(o *Options) { o.Disabled = func() bool { return true } }, why: "disabled"},
 		"paused":                           {labels: tuned(), prep: func(n *node, _ runtime.Container) { _ = n.holds.SetPaused(true) }, why: "paused"},
-		"held":                             {labels: tuned(), prep: func(n *node, c runtime.Container) { _ = n.holds.SetHeld(c.Key(), true) }, why: "held"},
+		"held":                             {labels: tuned(), prep: func(n *node, c runtime.Container) { _ = n.holds.SetHeld(true, c.Key()) }, why: "held"},
 		"enrolled, nothing special":        {labels: tuned(), repaired: true},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -42,6 +42,7 @@ func (m *memManuals) Save(all []enrolment.Manual) error { m.all = all; return ni
 type memHolds struct {
 	mu      sync.Mutex
 	held    map[string]bool
+	sets    int // how often it was to be stored who is held
 	yielded map[string][]runtime.Knob
 	paused  bool
 	refused error  // of the disk: what is held is in memory alone
@@ -61,8 +62,13 @@ func (h *memHolds) Held(key string) (held bool) {
 	return held
 }
 
-func (h *memHolds) SetHeld(key string, held bool) error {
-	return errors.Join(h.refused, h.with(func() { h.held[key] = held }))
+func (h *memHolds) SetHeld(held bool, keys ...string) error {
+	return errors.Join(h.refused, h.with(func() {
+		h.sets++
+		for _, key := range keys {
+			h.held[key] = held
+		}
+	}))
 }
 
 func (h *memHolds) Paused() (paused bool) {

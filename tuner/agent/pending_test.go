@@ -107,3 +107,37 @@ func TestResyncEverySecondEndsAtTheFirstYield(t *testing.T) {
 		n.wantQuota(c, starvedQuota, "after shutdown")
 	})
 }
+
+// TestManyAreRestoredByHand: who is held is stored once for all of them, and so is who is no longer.
+func TestManyAreRestoredByHand(t *testing.T) {
+	const many = 2*restoredTogether + 5
+	bubble(t, func(t *testing.T, n *node) {
+		first := n.job("first")
+		jobs := map[string]runtime.Container{first.Key(): first}
+		d := n.start(nil)
+		d.until("first", "a change", isChanged) // before the others leave nothing idle
+		for i := 1; i < many; i++ {
+			c := n.job(fmt.Sprintf("job%03d", i))
+			jobs[c.Key()] = c
+		}
+		d.until(fmt.Sprintf("job%03d", many-1), "a container that is watched", func(c state.Container) bool { return c.Watched })
+		out, err := d.Restore(t.Context(), "")
+		if err != nil || len(out) != many || n.holds.sets != 1 {
+			t.Fatalf("%d of %d restored, the holds stored %d times, %v", len(out), many, n.holds.sets, err)
+		}
+		for _, r := range out {
+			if !r.OK || !n.holds.Held(r.Key) {
+				t.Errorf("%+v, held %v", r, n.holds.Held(r.Key))
+			}
+			n.wantQuota(jobs[r.Key], starvedQuota, "after restore")
+			delete(jobs, r.Key)
+		}
+		if out, err = d.Resume(t.Context(), ""); err != nil || len(out) != many || n.holds.sets != 2 || n.holds.Held(first.Key()) {
+			t.Errorf("%d of %d resumed, the holds stored %d times, %v", len(out), many, n.holds.sets, err)
+		}
+		if out, err = d.Resume(t.Context(), ""); err != nil || len(out) != 0 || n.holds.sets != 2 {
+			t.Errorf("%+v resumed again, the holds stored %d times, %v", out, n.holds.sets, err)
+		}
+		d.stop(false)
+	})
+}
