@@ -149,7 +149,7 @@ gpu-bundle: ## Pack what gpu-check needs on a machine without Go and network int
 ##@ Check
 
 .PHONY: fuzz
-fuzz: setup-dev ## Feed every reader of foreign bytes with what a fuzzer makes up (8 minutes). FUZZ_TIME=20s for each.
+fuzz: setup-dev ## Feed every reader of foreign bytes with what a fuzzer makes up (9 minutes). FUZZ_TIME=20s for each.
 	scripts/fuzz.sh $(or $(FUZZ_TIME),20s)
 
 .PHONY: check

@@ -156,7 +156,7 @@ func (g grants) devices() (gpus []string) {
 		return nil
 	}
 	for _, device := range g.Linux.Devices {
-		if device.Type == "c" && device.Major == nvidiaMajor && device.Minor < firstControlMinor {
+		if device.Type == "c" && device.Major == nvidiaMajor && device.Minor >= 0 && device.Minor < firstControlMinor {
 			gpus = append(gpus, strconv.FormatInt(device.Minor, 10))
 		}
 	}

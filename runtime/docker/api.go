@@ -19,6 +19,8 @@ const (
 	withContainerd = "make containerd's socket reachable, or give its path"
 	// minMemoryBytes is the least that Docker takes (moby daemon, linuxMinMemory).
 	minMemoryBytes = 6 << 20
+	// nanoPerUs is how many of Docker's NanoCPUs make a microsecond of quota in the period of 100 ms.
+	nanoPerUs = 1_000_000_000 / runtime.DefaultPeriodUs
 )
 
 // apiUpdater writes through Docker's update API, where 0 and "" mean unchanged.
@@ -120,7 +122,6 @@ func apiQuota(c runtime.Container, r *container.Resources, stored container.Reso
 		return engine.Refused(c, runtime.KnobCPUQuota, "Docker's API cannot lift the limit of a container made with --cpus: %s", withContainerd)
 	}
 	// Docker makes it a quota in a period of 100 ms, rounding down: round up.
-	const nanoPerUs = 1_000_000_000 / runtime.DefaultPeriodUs
 	r.NanoCPUs = (quotaUs*runtime.DefaultPeriodUs + periodUs - 1) / periodUs * nanoPerUs
 	return nil
 }

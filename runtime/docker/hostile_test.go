@@ -21,7 +21,7 @@ import (
 )
 
 // saying is an engine whose Docker answers so, pings aside.
-func saying(t *testing.T, answer http.HandlerFunc) *Engine {
+func saying(t testing.TB, answer http.HandlerFunc) *Engine {
 	t.Helper()
 	socket := filepath.Join(t.TempDir(), "docker.sock")
 	listener, err := net.Listen("unix", socket)

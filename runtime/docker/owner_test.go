@@ -167,7 +167,7 @@ func listenAs(t *testing.T, uid int, socket string) net.Listener {
 	return l
 }
 
-func newEngine(t *testing.T, host string) *Engine {
+func newEngine(t testing.TB, host string) *Engine {
 	t.Helper()
 	e, err := New(Options{Host: host})
 	if err != nil {

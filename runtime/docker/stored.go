@@ -72,10 +72,10 @@ func (e *Engine) record(ctx context.Context, id string) (container.InspectRespon
 // storedValues turns Docker's record into knobs; what it leaves to the runtime is missing.
 func storedValues(r container.Resources, mode runtime.CgroupMode) runtime.Values {
 	out := runtime.Values{}
-	periodUs := cmp.Or(r.CPUPeriod, runtime.DefaultPeriodUs)
+	periodUs := cmp.Or(max(0, r.CPUPeriod), runtime.DefaultPeriodUs)
 	switch {
-	case r.NanoCPUs > 0: // moby turns them into a quota in a period of 100 ms
-		out[runtime.KnobCPUQuota] = runtime.Quota(r.NanoCPUs*runtime.DefaultPeriodUs/1e9, runtime.DefaultPeriodUs)
+	case r.NanoCPUs >= nanoPerUs: // moby turns them into a quota in a period of 100 ms; fewer are none to the kernel
+		out[runtime.KnobCPUQuota] = runtime.Quota(r.NanoCPUs/nanoPerUs, runtime.DefaultPeriodUs)
 	case r.CPUQuota > 0:
 		out[runtime.KnobCPUQuota] = runtime.Quota(r.CPUQuota, periodUs)
 	}

@@ -16,7 +16,7 @@ import (
 func ownersValues(r container.Resources, mode runtime.CgroupMode) runtime.Values {
 	values := storedValues(r, mode)
 	if _, limited := values[runtime.KnobCPUQuota]; !limited {
-		values[runtime.KnobCPUQuota] = runtime.Quota(-1, cmp.Or(r.CPUPeriod, runtime.DefaultPeriodUs))
+		values[runtime.KnobCPUQuota] = runtime.Quota(-1, cmp.Or(max(0, r.CPUPeriod), runtime.DefaultPeriodUs))
 	}
 	return values
 }

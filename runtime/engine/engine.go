@@ -91,7 +91,9 @@ func bounded(c runtime.Container) runtime.Container {
 		c.Image = ""
 	}
 	if tooLong := func(gpu string) bool { return len(gpu) > maxGPUBytes }; slices.ContainsFunc(c.GPUs, tooLong) {
-		c.GPUs = slices.DeleteFunc(slices.Clone(c.GPUs), tooLong)
+		if c.GPUs = slices.DeleteFunc(slices.Clone(c.GPUs), tooLong); len(c.GPUs) == 0 {
+			c.GPUVia = ""
+		}
 	}
 	return c
 }

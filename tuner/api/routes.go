@@ -104,11 +104,11 @@ func ParseSince(text string, now time.Time) (time.Time, error) {
 	if d, err := config.ParseDuration(text); err == nil {
 		return now.Add(-d), nil
 	}
-	if t, err := time.Parse(time.RFC3339, text); err == nil {
-		return t, nil
-	}
-	if t, err := time.ParseInLocation(time.DateOnly, text, now.Location()); err == nil {
-		return t, nil
+	for _, layout := range []string{time.RFC3339, time.DateOnly} {
+		// Nanoseconds count from 1678 to 2262.
+		if t, err := time.ParseInLocation(layout, text, now.Location()); err == nil && time.Unix(0, t.UnixNano()).Equal(t) {
+			return t, nil
+		}
 	}
 	return time.Time{}, fmt.Errorf("allowed are how long ago (2h, 7d), a date (2006-01-02) or a time (2006-01-02T15:04:05Z)")
 }
@@ -116,7 +116,7 @@ func ParseSince(text string, now time.Time) (time.Time, error) {
 func (s *Server) record(w http.ResponseWriter, r *http.Request) (any, error) {
 	seconds, err := strconv.Atoi(r.URL.Query().Get("seconds"))
 	d := time.Duration(seconds) * time.Second
-	if err != nil || seconds < 1 || d > maxRecording {
+	if err != nil || seconds < 1 || seconds > int(maxRecording.Seconds()) {
 		return nil, BadRequest(fmt.Sprintf("seconds=%q: allowed are 1 to %d", r.URL.Query().Get("seconds"), int(maxRecording.Seconds())), "")
 	}
 	out := &stream{w: w}

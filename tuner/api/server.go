@@ -273,7 +273,8 @@ func decode(r *http.Request, v any) error {
 		return &Error{http.StatusRequestEntityTooLarge, fmt.Sprintf("the body is longer than %d bytes", maxBodyBytes), ""}
 	case err != nil:
 		return BadRequest("the body is not what this route takes: "+err.Error(), "docs/api.md has an example; a newer command line may know more than this daemon")
-	case dec.More():
+	}
+	if _, err := dec.Token(); !errors.Is(err, io.EOF) { // More takes a stray } or ] for the end
 		return BadRequest("the body holds more than one value", "")
 	}
 	return nil
