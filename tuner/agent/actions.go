@@ -109,7 +109,7 @@ func (l *Agent) enrolled(ctx context.Context, c runtime.Container, m enrolment.M
 }
 
 // restoredTogether is how many containers a restore by hand takes at a time: what else is to be written
-// waits for no more of them.
+// waits for no more of them, and so does a request that has ended.
 const restoredTogether = 64
 
 // Restore puts originals back and holds the containers until Resume.
@@ -118,15 +118,12 @@ func (l *Agent) Restore(ctx context.Context, name string) ([]state.ActionResult,
 	if err != nil {
 		return nil, err
 	}
-	// Held first: nothing may be decided between the restore and the hold. A disk that refuses
-	// to store it keeps no original from going back.
-	held := "held until `trimtab resume`"
-	if err := l.o.Holds.SetHeld(true, keysOf(cs)...); err != nil {
-		held = fmt.Sprintf("held until this daemon ends, or `trimtab resume`: the hold could not be stored: %v", err)
-	}
 	out := []state.ActionResult{}
 	for some := range slices.Chunk(cs, restoredTogether) {
-		done, err := l.restoreSome(ctx, some, held)
+		if ctx.Err() != nil {
+			return out, fmt.Errorf("container %q and later ones were neither held nor restored: %w", some[0].Name, ctx.Err())
+		}
+		done, err := l.restoreSome(ctx, some)
 		if out = append(out, done...); err != nil {
 			return out, err
 		}
@@ -134,8 +131,17 @@ func (l *Agent) Restore(ctx context.Context, name string) ([]state.ActionResult,
 	return out, nil
 }
 
-// restoreSome restores held containers, and tells of each.
-func (l *Agent) restoreSome(ctx context.Context, cs []runtime.Container, held string) (out []state.ActionResult, err error) {
+// restoreSome holds and restores containers, and tells of each. It goes on where the request ends: what is
+// held gives nothing back to others any more, and must not keep what it was lent.
+func (l *Agent) restoreSome(ctx context.Context, cs []runtime.Container) (out []state.ActionResult, err error) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), api.ActTimeout)
+	defer cancel()
+	// Held first: nothing may be decided between the restore and the hold. A disk that refuses
+	// to store it keeps no original from going back.
+	held := "held until `trimtab resume`"
+	if err := l.o.Holds.SetHeld(true, keysOf(cs)...); err != nil {
+		held = fmt.Sprintf("held until this daemon ends, or `trimtab resume`: the hold could not be stored: %v", err)
+	}
 	shown, failed := make([]string, len(cs)), make([]error, len(cs))
 	for i, c := range cs {
 		shown[i], failed[i] = l.showAll(ctx, c)

@@ -108,7 +108,8 @@ func TestResyncEverySecondEndsAtTheFirstYield(t *testing.T) {
 	})
 }
 
-// TestManyAreRestoredByHand: who is held is stored once for all of them, and so is who is no longer.
+// TestManyAreRestoredByHand: who is held is stored once for all that are restored together, who is no longer
+// once for all. A request that ends holds nobody whom it does not restore.
 func TestManyAreRestoredByHand(t *testing.T) {
 	const many = 2*restoredTogether + 5
 	bubble(t, func(t *testing.T, n *node) {
@@ -122,7 +123,7 @@ func TestManyAreRestoredByHand(t *testing.T) {
 		}
 		d.until(fmt.Sprintf("job%03d", many-1), "a container that is watched", func(c state.Container) bool { return c.Watched })
 		out, err := d.Restore(t.Context(), "")
-		if err != nil || len(out) != many || n.holds.sets != 1 {
+		if err != nil || len(out) != many || n.holds.sets != 3 {
 			t.Fatalf("%d of %d restored, the holds stored %d times, %v", len(out), many, n.holds.sets, err)
 		}
 		for _, r := range out {
@@ -132,11 +133,17 @@ func TestManyAreRestoredByHand(t *testing.T) {
 			n.wantQuota(jobs[r.Key], starvedQuota, "after restore")
 			delete(jobs, r.Key)
 		}
-		if out, err = d.Resume(t.Context(), ""); err != nil || len(out) != many || n.holds.sets != 2 || n.holds.Held(first.Key()) {
+		if out, err = d.Resume(t.Context(), ""); err != nil || len(out) != many || n.holds.sets != 4 || n.holds.Held(first.Key()) {
 			t.Errorf("%d of %d resumed, the holds stored %d times, %v", len(out), many, n.holds.sets, err)
 		}
-		if out, err = d.Resume(t.Context(), ""); err != nil || len(out) != 0 || n.holds.sets != 2 {
+		if out, err = d.Resume(t.Context(), ""); err != nil || len(out) != 0 || n.holds.sets != 4 {
 			t.Errorf("%+v resumed again, the holds stored %d times, %v", out, n.holds.sets, err)
+		}
+		ended, end := context.WithCancel(t.Context())
+		end()
+		done, err := d.restoreSome(ended, []runtime.Container{first})
+		if err != nil || len(done) != 1 || !done[0].OK || !n.holds.Held(first.Key()) {
+			t.Errorf("begun before the request ended: %+v, %v", done, err)
 		}
 		d.stop(false)
 	})
