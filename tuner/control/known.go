@@ -128,6 +128,7 @@ func (c *Controller) beginCurves(s *containerState, from uint64) {
 // anotherJob forgets what was known of the job: another may run there now, with what stands.
 func (c *Controller) anotherJob(s *containerState, d *Decision) {
 	c.abandon(s, "another job runs in it now", d)
+	s.obs.Forget()
 	s.resourcesChanged(c.now())
 	s.known, s.learned, s.failures, s.before = known{run: s.known.run}, learned{correction: 1, unsteady: curveKept}, trial.Failures{}, baseline{}
 	s.memory.from, s.memory.before, s.memory.atNs = 0, 0, 0

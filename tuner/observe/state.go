@@ -2,6 +2,7 @@ package observe
 
 import (
 	"cmp"
+	"maps"
 	"slices"
 	"sort"
 
@@ -162,16 +163,16 @@ func (s *State) learnPattern(r Reading, fixed bool) {
 	if s.pattern.windows < agreeing || fixed {
 		return
 	}
-	known := PerStep{r.Tick: r.PerStep}
-	for source, n := range s.perStep {
-		if source != r.Tick {
-			known[source] = n
-		}
-	}
+	known := PerStep{}
+	maps.Copy(known, s.perStep)
+	known[r.Tick] = r.PerStep
 	s.perStep, s.pattern = known, patternSeen{}
 	s.window.Cut()
 	s.Rates.cut(s.changedNs)
 }
+
+// Forget drops how many ticks of the job that ended made a step: another's may take others.
+func (s *State) Forget() { s.perStep, s.pattern = nil, patternSeen{} }
 
 // keep drops the oldest. Whoever holds an older slice of them sees no change: append copies
 // them to new room now and then.

@@ -55,6 +55,25 @@ func TestPeakIsTheMostOfOneReading(t *testing.T) {
 	}
 }
 
+// TestTicksPerStepEndWithTheJob: what three windows said of one job is not said of the next, nor are two a beginning.
+func TestTicksPerStepEndWithTheJob(t *testing.T) {
+	var s State
+	for range agreeing {
+		s.learnPattern(Reading{Tick: SourceSyncs, PerStep: 4}, false)
+	}
+	for range agreeing - 1 {
+		s.learnPattern(Reading{Tick: SourceLaunches, PerStep: 9}, false)
+	}
+	if s.perStep[SourceSyncs] != 4 {
+		t.Fatalf("nothing is known: %v", s.perStep)
+	}
+	s.Forget()
+	s.learnPattern(Reading{Tick: SourceLaunches, PerStep: 9}, false)
+	if len(s.perStep) != 0 || s.pattern.windows != 1 {
+		t.Errorf("of another job it knows %v and %+v", s.perStep, s.pattern)
+	}
+}
+
 // TestTicksPerStepFollowTheJob: windows that agree change them, also back to one. While a trial compares they stay.
 func TestTicksPerStepFollowTheJob(t *testing.T) {
 	type window struct {
