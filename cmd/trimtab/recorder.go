@@ -175,7 +175,7 @@ func copyFlight(cmd *cobra.Command, w io.Writer) error {
 		return err
 	}
 	if len(all) == 0 {
-		return fmt.Errorf("no flight recording in %s: the daemon has not run there, or record.ring is 0", dir)
+		return fmt.Errorf("no flight recording in %s: the daemon has not run there (--state-dir says where else), or record.ring is 0", dir)
 	}
 	return recording.Join(w, recording.LastRun(all))
 }
