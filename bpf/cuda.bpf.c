@@ -4,8 +4,9 @@
  *
  * Hooks: entry uprobes on the launches, graphs and copies of CUDA's runtime
  * (libcudart, or the binary it is linked into) and driver (libcuda); entry and
- * return uprobes on the calls that block. Launches return at once, so nothing
- * would be learnt from their returns, and a return probe costs as much again.
+ * return uprobes on the calls that block, and on asynchronous copies to the device,
+ * which block where they come from pageable memory. Launches return at once, so
+ * nothing would be learnt from their returns, and a return probe costs as much again.
  *
  * A call of the runtime goes on to the driver. Blocking calls are paired by the
  * stack pointer, so the inner one is known exactly. For the others the return
@@ -31,8 +32,10 @@
 #define OP_GRAPH 1
 #define OP_COPY 2
 #define OP_SYNC 3
+#define OP_STAGED 4 /* an asynchronous copy that is open; no code has it */
 #define CODE_DRIVER(code) ((code) >> 8 & 1)
 #define CODE_BLOCKS(code) ((code) >> 9 & 1)
+#define CODE_STAGES(code) ((code) >> 10 & 1) /* returns at once, but from pageable memory */
 #define CODE_SIZE(code) ((code) >> 12 & 0xf)
 #define SIZE_ARG2 0
 #define SIZE_ARG4 1
@@ -41,6 +44,10 @@
 #define CODE_DIRECTION(code) ((code) >> 16 & 0xf)
 #define DIRECTION_ARG3 8
 #define DIRECTION_STACK 9 /* the seventh argument */
+
+/* Asynchronous copies to the device of no more than this return at once from any memory
+ * (CUDA's documentation, "API synchronization behavior"), so they are not timed. */
+#define STAGED_ABOVE (64 << 10)
 
 /* A driver call further below the runtime's frame than this is not inside it. */
 #define MAX_NESTED_BYTES (64 << 10)
@@ -70,12 +77,16 @@ struct thread {
 	__u32 open_cpu;
 	__u32 open_turn;
 	__u32 open_op;
-	__u32 pad;
+	__u32 open_kib; /* of an asynchronous copy that is timed; 0: it is not */
 	__u64 syncs;
 	__u64 sync_ns;
 	__u64 sync_run_ns;
 	__u64 copy_ns;
 	__u64 copy_run_ns;
+	/* Asynchronous copies to the device that have returned: their time and size. */
+	__u64 staged;
+	__u64 staged_ns;
+	__u64 staged_kib;
 	__u64 last_ns;
 	__u64 launches[NUM_LEVELS]; /* kernels and graphs */
 };
@@ -141,17 +152,31 @@ static __always_inline bool inside(__u64 outer_sp, __u64 outer_ret, __u64 sp)
 	return ret == outer_ret;
 }
 
-/* Is a blocking call open, and this one inside it? A return is missed where the
- * hook was detached in the middle, so what another turn opened is not believed. */
-static __always_inline bool in_blocking(struct thread *t, __u64 sp, __u32 op, __u32 turn)
+/* Is a call open whose return is probed, and this one inside it? A return is missed where
+ * the hook was detached in the middle, so what another turn opened is not believed. The
+ * kernel has put a trampoline in place of the return address. It is the same for all calls
+ * of a process, and is learnt where the call is surely open: in the same turn of its hook. */
+static __always_inline bool in_blocking(struct process *p, struct thread *t, __u64 sp, __u32 op, __u32 turn)
 {
-	if (!t->open_ns || sp >= t->open_sp || (op == t->open_op && turn != t->open_turn))
+	bool one_hook = op == t->open_op || (op == OP_COPY && t->open_op == OP_STAGED);
+	__u64 ret = 0;
+
+	if (!t->open_ns || sp >= t->open_sp || (one_hook && turn != t->open_turn))
 		return false;
-	return inside(t->open_sp, t->open_ret, sp);
+	if (inside(t->open_sp, t->open_ret, sp))
+		return true;
+	if (!CALL_PUSHES || t->open_sp - sp > MAX_NESTED_BYTES)
+		return false;
+	if (bpf_probe_read_user(&ret, sizeof(ret), (void *)t->open_sp) || !ret)
+		return false;
+	if (!p->trampoline && one_hook)
+		p->trampoline = ret;
+	return ret == p->trampoline;
 }
 
-static __always_inline void count_copy(struct process *p, struct uprobe_regs *regs, __u32 code, __u32 level, __u32 tid,
-				       __u64 now)
+/* Returns the size of a copy to the device in KiB, if it is to be timed though it is asynchronous; else 0. */
+static __always_inline __u32 count_copy(struct process *p, struct uprobe_regs *regs, __u32 code, __u32 level, __u32 tid,
+					__u64 now)
 {
 	__u64 arg2 = regs->arg2, arg3 = regs->arg3, arg4 = regs->arg4, arg5 = regs->arg5;
 	__u32 direction = CODE_DIRECTION(code);
@@ -173,21 +198,25 @@ static __always_inline void count_copy(struct process *p, struct uprobe_regs *re
 	if (direction >= NUM_DIRECTIONS)
 		direction = COPY_DEFAULT;
 	if (level >= NUM_LEVELS)
-		return;
+		return 0;
 	__sync_fetch_and_add(&p->copies[level][direction], 1);
 	__sync_fetch_and_add(&p->bytes[level][direction], size);
 	/* One copy is one mark: the runtime's, or the driver's own. */
 	if (direction == 1 && level != LEVEL_NESTED)
 		add_mark(p, MARK_COPY, tid, now);
+	if (!CODE_STAGES(code) || direction != 1 || size <= STAGED_ABOVE)
+		return 0;
+	return size >> 10 > (__u32)-1 ? (__u32)-1 : (__u32)(size >> 10);
 }
 
-static __always_inline void open_call(struct thread *t, __u64 sp, __u64 ret, __u32 op, __u32 turn, __u64 now)
+static __always_inline void open_call(struct thread *t, __u64 sp, __u64 ret, __u32 op, __u32 kib, __u32 turn, __u64 now)
 {
 	struct task_struct___clock *task = (void *)bpf_get_current_task();
 
 	t->open_sp = sp;
 	t->open_ret = ret;
 	t->open_op = op;
+	t->open_kib = kib;
 	t->open_turn = turn;
 	t->open_cpu = bpf_get_smp_processor_id();
 	t->open_sum = BPF_CORE_READ(task, se.sum_exec_runtime);
@@ -201,7 +230,7 @@ int on_call(struct uprobe_regs *regs)
 {
 	__u64 id = bpf_get_current_pid_tgid(), cookie = bpf_get_attach_cookie(regs);
 	__u32 tgid = id >> 32, code = COOKIE_CODE(cookie), op = CODE_OP(code);
-	__u32 turn = COOKIE_TURN(cookie), level = LEVEL_RUNTIME, hook;
+	__u32 turn = COOKIE_TURN(cookie), level = LEVEL_RUNTIME, hook, kib = 0;
 	struct process *p = bpf_map_lookup_elem(&processes, &tgid);
 	struct thread *t;
 	__u64 now, sp;
@@ -220,7 +249,7 @@ int on_call(struct uprobe_regs *regs)
 	sp = regs->sp;
 	p->last_ns = now;
 
-	inner = in_blocking(t, sp, op, turn);
+	inner = in_blocking(p, t, sp, op, turn);
 	if (CODE_DRIVER(code)) {
 		level = inner || inside(t->runtime_sp, t->runtime_ret, sp) ? LEVEL_NESTED : LEVEL_DIRECT;
 	} else {
@@ -238,10 +267,13 @@ int on_call(struct uprobe_regs *regs)
 		if (level != LEVEL_NESTED)
 			add_mark(p, MARK_GRAPH, (__u32)id, now);
 	} else if (op == OP_COPY) {
-		count_copy(p, regs, code, level, (__u32)id, now);
+		kib = count_copy(p, regs, code, level, (__u32)id, now);
 	}
-	if (CODE_BLOCKS(code) && !inner)
-		open_call(t, sp, return_address(regs), op, turn, now);
+	if (CODE_STAGES(code) && !inner)
+		open_call(t, sp, return_address(regs), OP_STAGED, kib, turn, now);
+	/* A call that blocks inside an asynchronous one is timed in its place. */
+	if (CODE_BLOCKS(code) && (!inner || t->open_op == OP_STAGED))
+		open_call(t, sp, return_address(regs), op, 0, turn, now);
 	return 0;
 }
 
@@ -278,8 +310,16 @@ int on_return(struct uprobe_regs *regs)
 		return 0;
 	now = bpf_ktime_get_ns();
 	wall = now - t->open_ns;
-	ran = time_on_cpu(t, wall);
 	t->open_ns = 0;
+	if (t->open_op == OP_STAGED) {
+		if (t->open_kib) {
+			t->staged++;
+			t->staged_ns += wall;
+			t->staged_kib += t->open_kib;
+		}
+		return 0;
+	}
+	ran = time_on_cpu(t, wall);
 	if (t->open_op == OP_COPY) {
 		t->copy_ns += wall;
 		t->copy_run_ns += ran;

@@ -51,6 +51,7 @@ struct process {
 	__u64 lost; /* calls that found no room in the table of threads */
 	__u64 entered; /* threads that were entered into that table */
 	__u64 last_ns;
+	__u64 trampoline; /* where the kernel has probed calls return to; 0: not known yet */
 	__u64 heads[NUM_MARKS]; /* marks so far */
 	struct mark marks[NUM_MARKS][MARKS_KEPT];
 };

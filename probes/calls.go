@@ -78,6 +78,11 @@ type CUDAThread struct {
 	SyncRunNs uint64 `json:"syncRunNs,omitempty"`
 	CopyNs    uint64 `json:"copyNs,omitempty"` // inside blocking copies to and from the device
 	CopyRunNs uint64 `json:"copyRunNs,omitempty"`
+	// Staged counts asynchronous copies of more than 64 KiB to the device that have returned, with
+	// their time inside and their size. From pinned memory they return at once.
+	Staged    uint64 `json:"staged,omitempty"`
+	StagedNs  uint64 `json:"stagedNs,omitempty"`
+	StagedKiB uint64 `json:"stagedKiB,omitempty"`
 	LastNs    int64  `json:"last"` // end of the latest call that blocked, CLOCK_MONOTONIC; 0: none
 }
 

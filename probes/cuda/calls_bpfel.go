@@ -13,19 +13,20 @@ import (
 )
 
 type callsProcess struct {
-	_       structs.HostLayout
-	Epoch   uint64
-	Kernels [3]uint64
-	Graphs  [3]uint64
-	Copies  [3][5]uint64
-	Bytes   [3][5]uint64
-	Hits    [4][2]uint64
-	Returns [4]uint64
-	Lost    uint64
-	Entered uint64
-	LastNs  uint64
-	Heads   [4]uint64
-	Marks   [4][64]struct {
+	_          structs.HostLayout
+	Epoch      uint64
+	Kernels    [3]uint64
+	Graphs     [3]uint64
+	Copies     [3][5]uint64
+	Bytes      [3][5]uint64
+	Hits       [4][2]uint64
+	Returns    [4]uint64
+	Lost       uint64
+	Entered    uint64
+	LastNs     uint64
+	Trampoline uint64
+	Heads      [4]uint64
+	Marks      [4][64]struct {
 		_        structs.HostLayout
 		AtNs     uint64
 		Launches uint64
@@ -47,12 +48,15 @@ type callsThread struct {
 	OpenCpu    uint32
 	OpenTurn   uint32
 	OpenOp     uint32
-	Pad        uint32
+	OpenKib    uint32
 	Syncs      uint64
 	SyncNs     uint64
 	SyncRunNs  uint64
 	CopyNs     uint64
 	CopyRunNs  uint64
+	Staged     uint64
+	StagedNs   uint64
+	StagedKib  uint64
 	LastNs     uint64
 	Launches   [3]uint64
 }

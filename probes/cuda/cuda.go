@@ -1,6 +1,6 @@
 // Package cuda counts what processes ask of CUDA, by uprobes on its runtime and
 // its driver: launches, graphs, copies by direction, and the time inside calls
-// that block, by thread.
+// that block and asynchronous copies to the device, by thread.
 //
 // What it sees is what is enqueued, not what the device does. A launch passes the
 // runtime and then the driver, or the driver alone; both are probed and kept apart

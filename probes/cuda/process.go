@@ -170,7 +170,7 @@ func (p *Probe) note(proc *process, id uint64, now callsThread, nowNs int64) {
 	tgid, tid := int32(id>>32), int32(id)
 	t := proc.threads[tid]
 	if t == nil {
-		if now.Syncs == 0 && now.CopyNs == 0 && now.OpenNs == 0 && once(now.Launches) == 0 {
+		if now.Syncs == 0 && now.CopyNs == 0 && (now.OpenNs == 0 || now.OpenOp == opStaged) && once(now.Launches) == 0 {
 			return // it only copies
 		}
 		t = &thread{sum: probes.CUDAThread{TID: tid}}
@@ -192,7 +192,7 @@ func (p *Probe) note(proc *process, id uint64, now callsThread, nowNs int64) {
 	t.atNs = max(t.atNs, t.sum.LastNs)
 }
 
-// believed: a call is open and its return will be seen. The hook was attached all
+// believed: a call that blocks is open and its return will be seen. The hook was attached all
 // the while, else the return may have passed by, and the call be long over.
 func (p *Probe) believed(tgid int32, now callsThread) bool {
 	hook := hookSync
@@ -200,16 +200,19 @@ func (p *Probe) believed(tgid int32, now callsThread) bool {
 		hook = hookCopy
 	}
 	turn, attached := p.Attached(tgid, hook)
-	return now.OpenNs != 0 && attached && uint32(turn) == now.OpenTurn
+	return now.OpenNs != 0 && now.OpenOp != opStaged && attached && uint32(turn) == now.OpenTurn
 }
 
 // take adds what has come since the last time, and the open call's time so far.
 func (t *thread) take(now callsThread, wall, ran uint64) {
-	if now.Syncs < t.raw.Syncs || now.SyncNs < t.raw.SyncNs || now.CopyNs < t.raw.CopyNs || once(now.Launches) < once(t.raw.Launches) {
+	if now.Syncs < t.raw.Syncs || now.SyncNs < t.raw.SyncNs || now.CopyNs < t.raw.CopyNs || now.Staged < t.raw.Staged || once(now.Launches) < once(t.raw.Launches) {
 		t.raw, t.last = callsThread{}, callsThread{}
 	}
 	t.sum.Syncs += now.Syncs - t.raw.Syncs
 	t.sum.Launches += once(now.Launches) - once(t.raw.Launches)
+	t.sum.Staged += now.Staged - t.raw.Staged
+	t.sum.StagedNs += now.StagedNs - t.raw.StagedNs
+	t.sum.StagedKiB += now.StagedKib - t.raw.StagedKib
 	t.raw = now
 	if now.OpenOp == opCopy {
 		now.CopyNs, now.CopyRunNs = now.CopyNs+wall, now.CopyRunNs+ran

@@ -27,9 +27,11 @@ const (
 	opGraph
 	opCopy
 	opSync
+	opStaged // of a call that is open: an asynchronous copy
 
 	driver uint32 = 1 << 8
 	blocks uint32 = 1 << 9
+	stages uint32 = 1 << 10 // an asynchronous copy: from pageable memory it blocks
 
 	sizeArg4 uint32 = 1 << 12 // else argument 2
 	sizeArea uint32 = 2 << 12 // argument 4 × argument 5
@@ -67,15 +69,15 @@ var functions = []function{
 	{"cuGraphLaunch", "_ptsz", hookSync, opGraph | driver},
 
 	{"cudaMemcpy", "_ptds", hookCopy, opCopy | blocks | directionArg3},
-	{"cudaMemcpyAsync", "_ptsz", hookCopy, opCopy | directionArg3},
+	{"cudaMemcpyAsync", "_ptsz", hookCopy, opCopy | stages | directionArg3},
 	{"cudaMemcpy2D", "_ptds", hookCopy, opCopy | blocks | sizeArea | directionStack},
-	{"cudaMemcpy2DAsync", "_ptsz", hookCopy, opCopy | sizeArea | directionStack},
+	{"cudaMemcpy2DAsync", "_ptsz", hookCopy, opCopy | stages | sizeArea | directionStack},
 	{"cudaMemcpyPeer", "", hookCopy, opCopy | blocks | sizeArg4 | onDevice},
 	{"cudaMemcpyPeerAsync", "", hookCopy, opCopy | sizeArg4 | onDevice},
 	{"cuMemcpy", "_ptds", hookCopy, opCopy | blocks | driver | byAddress},
 	{"cuMemcpyAsync", "_ptsz", hookCopy, opCopy | driver | byAddress},
 	{"cuMemcpyHtoD_v2", "_ptds", hookCopy, opCopy | blocks | driver | toDevice},
-	{"cuMemcpyHtoDAsync_v2", "_ptsz", hookCopy, opCopy | driver | toDevice},
+	{"cuMemcpyHtoDAsync_v2", "_ptsz", hookCopy, opCopy | stages | driver | toDevice},
 	{"cuMemcpyDtoH_v2", "_ptds", hookCopy, opCopy | blocks | driver | toHost},
 	{"cuMemcpyDtoHAsync_v2", "_ptsz", hookCopy, opCopy | driver | toHost},
 	{"cuMemcpyDtoD_v2", "_ptds", hookCopy, opCopy | driver | onDevice},
@@ -96,7 +98,10 @@ func functionsOf(hook int) map[string]uprobe.Point {
 	points := map[string]uprobe.Point{}
 	for _, f := range functions {
 		if f.hook == hook {
-			p := uprobe.Point{Code: f.code, Returns: f.code&blocks != 0}
+			p := uprobe.Point{Code: f.code, Returns: f.code&(blocks|stages) != 0}
+			if f.code&stages != 0 {
+				p.Alone = f.code &^ stages
+			}
 			points[f.name], points[f.name+f.suffix] = p, p
 		}
 	}

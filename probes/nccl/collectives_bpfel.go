@@ -22,19 +22,20 @@ type collectivesJob struct {
 }
 
 type collectivesProcess struct {
-	_       structs.HostLayout
-	Epoch   uint64
-	Kernels [3]uint64
-	Graphs  [3]uint64
-	Copies  [3][5]uint64
-	Bytes   [3][5]uint64
-	Hits    [4][2]uint64
-	Returns [4]uint64
-	Lost    uint64
-	Entered uint64
-	LastNs  uint64
-	Heads   [4]uint64
-	Marks   [4][64]struct {
+	_          structs.HostLayout
+	Epoch      uint64
+	Kernels    [3]uint64
+	Graphs     [3]uint64
+	Copies     [3][5]uint64
+	Bytes      [3][5]uint64
+	Hits       [4][2]uint64
+	Returns    [4]uint64
+	Lost       uint64
+	Entered    uint64
+	LastNs     uint64
+	Trampoline uint64
+	Heads      [4]uint64
+	Marks      [4][64]struct {
 		_        structs.HostLayout
 		AtNs     uint64
 		Launches uint64

@@ -250,6 +250,13 @@ func TestAttachReadsNothing(t *testing.T) {
 	if entries, returns := all.points([]symbols.Symbol{{Name: "b", Offset: 64}}, 0, false); len(entries)+len(returns) > 0 {
 		t.Errorf("entries %+v, returns %+v: an entry without its return stays open", entries, returns)
 	}
+	all = Hook{Functions: map[string]Point{"*": {Code: 7, Returns: true, Alone: 5}}}
+	for withReturns, code := range map[bool]uint64{true: 7, false: 5} {
+		entries, returns := all.points([]symbols.Symbol{{Name: "b", Offset: 64}}, 0, withReturns)
+		if len(entries) != 1 || len(returns) == 1 != withReturns || entries[0].cookie != code {
+			t.Errorf("returns %v: entries %+v, returns %+v, want the code %d", withReturns, entries, returns, code)
+		}
+	}
 }
 
 // What lies behind a mapping is not opened unless it is a file that can be a library.

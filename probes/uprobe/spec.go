@@ -54,6 +54,7 @@ type Hook struct {
 type Point struct {
 	Code    uint32 // for the BPF program: COOKIE_CODE of bpf/uprobe.h
 	Returns bool
+	Alone   uint32 // the code where no return may be probed; 0: the function is left out then
 }
 
 // Hits counts breakpoint hits, by what each costs.
@@ -116,14 +117,17 @@ func (h *Hook) index() {
 }
 
 // points lists a hook's places in a library, and those of them whose return is probed. Without
-// returns the functions that want one are left out: an entry alone would stay open.
+// returns the functions that need one are left out: an entry alone would stay open.
 func (h *Hook) points(found []symbols.Symbol, turn uint16, withReturns bool) (entries, returns []point) {
 	for _, s := range found {
 		p, ok := h.Match(s.Name)
 		// A file's first byte is no instruction; and without an offset the BPF library would
 		// read the file for one, here, with all that we may do.
-		if !ok || s.Offset == 0 || p.Returns && !withReturns {
+		if !ok || s.Offset == 0 || p.Returns && !withReturns && p.Alone == 0 {
 			continue
+		}
+		if p.Returns && !withReturns {
+			p = Point{Code: p.Alone}
 		}
 		at := point{offset: s.Offset, cookie: cookie(p.Code, s.Stepped, turn)}
 		entries = append(entries, at)

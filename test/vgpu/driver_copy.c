@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { COPY_START_NS = 3000 };
+enum { COPY_START_NS = 3000, STAGED_AT_ONCE = 64 << 10 };
 
 struct late {
 	struct late *next;
@@ -103,8 +103,13 @@ static uint64_t copy_ns(struct CUstream_st *s, size_t n, int kind)
 	return COPY_START_NS + (uint64_t)((double)n * 1e9 / bps);
 }
 
-/* Pageable memory on its way out: the real call returns when the bytes are there. */
-static int waits_anyway(void *to, int kind) { return kind == COPY_OUT && !is_pinned(to); }
+/* An asynchronous copy waits where its memory is pageable. On its way out the real call returns
+ * when the bytes are there. On its way in it returns when they are staged, for which an H100 waited
+ * until the stream had come to the copy (docs/gpu.md). What fits into 64 KiB is staged at once. */
+static int waits_anyway(const void *to, const void *from, size_t n, int kind)
+{
+	return (kind == COPY_OUT && !is_pinned(to)) || (kind == COPY_IN && n > STAGED_AT_ONCE && !is_pinned(from));
+}
 
 CUresult copy(struct CUstream_st *s, void *to, const void *from, size_t n, int kind, int wait)
 {
@@ -131,7 +136,7 @@ CUresult copy(struct CUstream_st *s, void *to, const void *from, size_t n, int k
 		move(to, from, n, 0);
 	else if ((r = later(s, &at, to, from, n, 0, kind == COPY_IN && !wait && !is_pinned(from))))
 		return r;
-	if (wait ? kind != COPY_ON : waits_anyway(to, kind))
+	if (wait ? kind != COPY_ON : waits_anyway(to, from, n, kind))
 		r = wait_for(s->ctx, &at, 0);
 	late_copies();
 	return r;

@@ -39,6 +39,8 @@ type CallThread struct {
 	CopyNs         uint64 // blocking copies
 	CopyRunNs      uint64
 	FromNs, LastNs int64 // end of the latest call, before and in the window
+
+	Staged, StagedNs, StagedKiB uint64 // asynchronous copies of more than 64 KiB to the device
 }
 
 // spin is what its blocking calls took on a CPU, ns.
@@ -102,6 +104,7 @@ func diffCallThreads(prev, cur []probes.CUDAThread) []CallThread {
 		out = append(out, CallThread{
 			TID: t.TID, Launched: t.Launches, Syncs: sub(t.Syncs, old.Syncs), SyncNs: sub(t.SyncNs, old.SyncNs), SyncRunNs: sub(t.SyncRunNs, old.SyncRunNs),
 			CopyNs: sub(t.CopyNs, old.CopyNs), CopyRunNs: sub(t.CopyRunNs, old.CopyRunNs), FromNs: old.LastNs, LastNs: t.LastNs,
+			Staged: sub(t.Staged, old.Staged), StagedNs: sub(t.StagedNs, old.StagedNs), StagedKiB: sub(t.StagedKiB, old.StagedKiB),
 		})
 	}
 	return out
@@ -208,6 +211,7 @@ func joinCallThreads(as, bs []CallThread) []CallThread {
 		t.SyncRunNs += a.SyncRunNs
 		t.CopyNs += a.CopyNs
 		t.CopyRunNs += a.CopyRunNs
+		t.Staged, t.StagedNs, t.StagedKiB = t.Staged+a.Staged, t.StagedNs+a.StagedNs, t.StagedKiB+a.StagedKiB
 		t.FromNs, t.Launched = a.FromNs, max(t.Launched, a.Launched)
 	})
 	slices.SortFunc(out, func(a, b CallThread) int { return cmp.Compare(a.TID, b.TID) })
@@ -216,10 +220,8 @@ func joinCallThreads(as, bs []CallThread) []CallThread {
 
 // calls finds what a process called; nil: nothing seen of it.
 func (w *Window) calls(tgid int32) *Process {
-	for i := range w.Processes {
-		if w.Processes[i].TGID == tgid {
-			return &w.Processes[i]
-		}
+	if i := slices.IndexFunc(w.Processes, func(p Process) bool { return p.TGID == tgid }); i >= 0 {
+		return &w.Processes[i]
 	}
 	return nil
 }
@@ -239,10 +241,8 @@ func (p *Process) launcher(tid int32) bool {
 // blocking finds a thread's calls.
 func (p *Process) blocking(tid int32) CallThread {
 	if p != nil {
-		for _, t := range p.Threads {
-			if t.TID == tid {
-				return t
-			}
+		if i := slices.IndexFunc(p.Threads, func(t CallThread) bool { return t.TID == tid }); i >= 0 {
+			return p.Threads[i]
 		}
 	}
 	return CallThread{TID: tid}

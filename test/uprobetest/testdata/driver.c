@@ -34,7 +34,7 @@ int cuLaunchKernelEx(void *c, void *f) { return done++, 0; }
 int cuGraphLaunch(void *g, void *s) { return done++, 0; }
 int cuMemcpyHtoD_v2(unsigned long d, const void *h, size_t n) { return wait_as_told(); }
 int cuMemcpyDtoH_v2(void *h, unsigned long d, size_t n) { return wait_as_told(); }
-int cuMemcpyHtoDAsync_v2(unsigned long d, const void *h, size_t n, void *s) { return done++, 0; }
+int cuMemcpyHtoDAsync_v2(unsigned long d, const void *h, size_t n, void *s) { return done++, wait_as_told(); }
 int cuMemcpyDtoHAsync_v2(void *h, unsigned long d, size_t n, void *s) { return done++, 0; }
 int cuStreamSynchronize(void *s) { return wait_as_told(); }
 int cuCtxSynchronize(void) { return wait_as_told(); }

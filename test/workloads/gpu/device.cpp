@@ -71,7 +71,7 @@ Device::Device(const Options &o) : o_(o), us_(o.kernelUs), in_(bytes(o.h2dMib)),
 	CUDA(cudaEventCreateWithFlags(&done_, cudaEventBlockingSync | cudaEventDisableTiming));
 	const size_t most = std::max({in_, out_, bytes(o.checkpointEvery > 0 ? o.checkpointMib : 0), size_t{4}});
 	CUDA(cudaMalloc(reinterpret_cast<void **>(&device_), most));
-	if (o.pageable)
+	if (o.pageable || o.staged)
 		host_ = static_cast<char *>(calloc(1, most));
 	else
 		CUDA(cudaHostAlloc(reinterpret_cast<void **>(&host_), most, 0));

@@ -92,6 +92,7 @@ std::vector<Option> options(Options &o)
 	    {"h2d-mib", "copied to the device per micro-batch", into(o.h2dMib)},
 	    {"d2h-mib", "copied back per step", into(o.d2hMib)},
 	    {"pageable", "the copy to the device blocks (no pinned memory)", on(o.pageable), true},
+	    {"staged", "the copy to the device is asynchronous, from memory that is not pinned", on(o.staged), true},
 	    {"accumulate", "micro-batches per step", whole(o.accumulate)},
 	    {"host-ms", "the trainer's own CPU per micro-batch", into(o.hostMs)},
 	    {"loader-threads", "0: no loaders", whole(o.loaderThreads)},

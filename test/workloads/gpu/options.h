@@ -17,7 +17,7 @@ struct Options {
 	std::string sync = "stream"; // stream, device, event, blocking, spin, item, poll
 	long waitEvery = 1;          // steps; 0: never
 	double h2dMib = 0, d2hMib = 0;
-	bool pageable = false;
+	bool pageable = false, staged = false;
 	int accumulate = 1;
 	// host
 	double hostMs = 0;

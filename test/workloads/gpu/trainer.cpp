@@ -26,6 +26,8 @@
 //     --loader-threads 2 --loader-ms 2 --loader-file F --loader-read-mib 24    input/storage (F on a slow disk)
 //     --kernels 4 --kernel-us 1000 --h2d-mib 512 --pageable                    input, cause not told apart: blocking
 //                                                                              copies of 512 MiB (PCIe-bound)
+//     --kernels 4 --kernel-us 2000 --h2d-mib 64 --staged                       compute: copies from pageable memory that
+//                                                                              block, though they are asynchronous
 //     --tiny                                                                   compute/host: launch-bound, the
 //                                                                              device idles half of the time
 //     --kernels 50 --kernel-us 100 --host-ms 60                                compute/host
