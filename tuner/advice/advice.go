@@ -28,6 +28,7 @@ const (
 	MemoryAllow   What = "memory.allow"   // let trimtab move the memory limit
 	MemoryShm     What = "memory.shm"     // a larger /dev/shm
 	LoaderWorkers What = "loader.workers" // more loader workers
+	LoaderPinned  What = "loader.pinned"  // batches in pinned memory
 	DataLocal     What = "data.local"     // a local copy of what is read over the network
 	GPUIdle       What = "gpu.idle"       // a device that is held and not used
 	GPUModel      What = "gpu.model"      // another device of the host, which is free
@@ -56,7 +57,7 @@ type Advice struct {
 
 // Line is a text to paste.
 type Line struct {
-	For  string `json:"for"` // "docker run", "compose", "shell", "PyTorch DataLoader", "environment"
+	For  string `json:"for"` // "docker run", "compose", "shell", "PyTorch DataLoader", "PyTorch Tensor.to", "environment"
 	Text string `json:"text"`
 }
 
@@ -114,7 +115,7 @@ func Of(k *policies.Constants, s *state.Snapshot) []Advice {
 	n := node{k, s}
 	out := []Advice{}
 	for _, c := range s.Containers {
-		for _, rule := range []func(state.Container) (Advice, bool){n.cpuQuota, n.cpuSpare, n.threads, n.memoryLimit, n.memoryAllow, n.sharedMemory, n.loaderWorkers, n.dataLocal, n.gpuModel, n.gpuExchange, n.checkpoints, n.jobSlower} {
+		for _, rule := range []func(state.Container) (Advice, bool){n.cpuQuota, n.cpuSpare, n.threads, n.memoryLimit, n.memoryAllow, n.sharedMemory, n.loaderWorkers, n.loaderPinned, n.dataLocal, n.gpuModel, n.gpuExchange, n.checkpoints, n.jobSlower} {
 			if a, ok := rule(c); ok {
 				a.Key, a.Container = c.Key, c.Name
 				out = append(out, a)

@@ -1,6 +1,7 @@
 package advice
 
 import (
+	"fmt"
 	"math"
 	"strings"
 	"testing"
@@ -78,6 +79,16 @@ func crowded() state.Container {
 	return c
 }
 
+// copying spends 30 % of its time inside asynchronous copies of 16 MiB to a device that idles for 40 %.
+func copying() state.Container {
+	c := starved()
+	c.Original, c.Now, c.Knee = nil, nil, 0
+	c.Verdict = policies.Verdict{Class: policies.ClassCompute, Cause: policies.CauseHost, Confidence: 0.8}
+	c.Rate = policies.Rate{PerSecond: 100, Steps: true, Source: "torch.optim"}
+	c.Staging = policies.Staging{Calls: 100, CallSeconds: 3e-3, MiBSeconds: 3e-3 / 16, Share: 0.3, Idle: 0.4}
+	return c
+}
+
 // filled holds 60 of the 64 MiB of its /dev/shm.
 func filled() state.Container {
 	return state.Container{Key: "k", Name: "train", Watched: true, SharedBytes: 64 << 20, MemoryUse: policies.MemoryUse{Read: true, Shared: 60 << 20}}
@@ -99,6 +110,11 @@ func holder(key string, idleHours float64) state.Holder {
 		h.Idle, h.Evidence, h.QuietSeconds, h.IdleSeconds, h.QuietUnixNs = true, string(idle.ByDevice), idleHours*3600, idleHours*3600, now-int64(idleHours*float64(hour))
 	}
 	return h
+}
+
+// pinned is the advice of copies that block, as told.
+func pinned(share, high, hours int) string {
+	return fmt.Sprintf("loader.pinned pinned, now pageable (pin_memory=True): its asynchronous copies to the device block, as those from memory that is not pinned do, and the device idles. Gives %d %% (0 to %d %%) of its run time, %d h a week; confidence 40 %%", share, high, hours)
 }
 
 func with[T any](v T, edit func(*T)) T {
@@ -202,20 +218,36 @@ func TestWhatIsAdvised(t *testing.T) {
 		"a team beside others' work": {host(with(crowded(), func(c *state.Container) {
 			c.Original, c.Now, c.Verdict.Relief, c.Team.Behind = nil, nil, "", 0.1
 		})), ""},
-		"a team that runs":                   {host(with(crowded(), func(c *state.Container) { c.Team.Unrun = 0.1 })), ""},
-		"a team of a thread for each CPU":    {host(with(crowded(), func(c *state.Container) { c.Team.Threads = 7 })), ""},
-		"a team that will be lent more":      {host(with(crowded(), func(c *state.Container) { c.Enrolment = tuned("cpu") })), ""},
-		"a team whose loan has not settled":  {host(with(crowded(), func(c *state.Container) { c.Enrolment, c.Loan = tuned("cpu"), &state.Loan{Own: 4, CPUs: 1} })), ""},
-		"a full /dev/shm":                    {host(filled()), "memory.shm 1024 MiB, now 64 MiB (--shm-size=1024m): its /dev/shm is nearly full: who finds no room there fails, and the job with it. Gives 50 % (0 to 100 %) of its run time, which is at risk, 84 h a week; confidence 50 %"},
-		"a full /dev/shm of three GiB":       {host(with(filled(), func(c *state.Container) { c.SharedBytes, c.MemoryUse.Shared = 3*gib, 2.9*gib })), "memory.shm 8192 MiB, now 3072 MiB (--shm-size=8192m): its /dev/shm is nearly full: who finds no room there fails, and the job with it. Gives 50 % (0 to 100 %) of its run time, which is at risk, 84 h a week; confidence 50 %"},
-		"a full /dev/shm under a limit":      {host(with(filled(), func(c *state.Container) { c.MemoryUse.Limit = gib })), "memory.shm 512 MiB, now 64 MiB (--shm-size=512m): its /dev/shm is nearly full: who finds no room there fails, and the job with it. Gives 50 % (0 to 100 %) of its run time, which is at risk, 84 h a week; confidence 50 %"},
-		"a full /dev/shm under a low limit":  {host(with(filled(), func(c *state.Container) { c.MemoryUse.Limit = gib / 8 })), ""},
-		"a full /dev/shm of half the host":   {host(with(filled(), func(c *state.Container) { c.SharedBytes, c.MemoryUse.Shared = 32*gib, 31*gib })), ""},
-		"a /dev/shm with room":               {host(with(filled(), func(c *state.Container) { c.MemoryUse.Shared = 50 << 20 })), ""},
-		"more is shared than /dev/shm holds": {host(with(filled(), func(c *state.Container) { c.MemoryUse.Shared = 65 << 20 })), ""},
-		"the size of /dev/shm was not read":  {host(with(filled(), func(c *state.Container) { c.SharedBytes = 0 })), ""},
-		"saves each half minute":             {host(saving()), "job.checkpoints 720 s apart, now 30 s apart: what it writes each time stops its steps; with one interruption a day, less often costs less (each 72 s is right if there are a hundred). Gives 9 % (6 to 12 %) of its run time, 15 h a week; confidence 60 %"},
-		"saves each twenty minutes":          {host(with(saving(), func(c *state.Container) { c.Pauses.EverySeconds = 1200 })), ""},
+		"a team that runs":                  {host(with(crowded(), func(c *state.Container) { c.Team.Unrun = 0.1 })), ""},
+		"a team of a thread for each CPU":   {host(with(crowded(), func(c *state.Container) { c.Team.Threads = 7 })), ""},
+		"a team that will be lent more":     {host(with(crowded(), func(c *state.Container) { c.Enrolment = tuned("cpu") })), ""},
+		"a team whose loan has not settled": {host(with(crowded(), func(c *state.Container) { c.Enrolment, c.Loan = tuned("cpu"), &state.Loan{Own: 4, CPUs: 1} })), ""},
+		"copies that block":                 {host(copying()), pinned(15, 30, 25)},
+		"copies that block, and no PyTorch": {host(with(copying(), func(c *state.Container) { c.Rate.Source = "cuda.sync" })),
+			strings.Replace(pinned(15, 30, 25), " (pin_memory=True)", "", 1)},
+		"copies that block, in balance":               {host(with(copying(), func(c *state.Container) { c.Verdict.Class, c.Verdict.Cause = policies.ClassBalanced, "" })), pinned(15, 30, 25)},
+		"copies that block a device that idles less":  {host(with(copying(), func(c *state.Container) { c.Staging.Idle = 0.2 })), pinned(10, 20, 17)},
+		"copies that block a device that is full":     {host(with(copying(), func(c *state.Container) { c.Staging.Idle = 0.01 })), ""},
+		"copies from pinned memory":                   {host(with(copying(), func(c *state.Container) { c.Staging.CallSeconds, c.Staging.MiBSeconds = 18e-6, 18e-6/16 })), ""},
+		"small copies from pinned memory":             {host(with(copying(), func(c *state.Container) { c.Staging.CallSeconds, c.Staging.MiBSeconds = 18e-6, 18e-6*8 })), ""},
+		"copies that take long, and not by the bytes": {host(with(copying(), func(c *state.Container) { c.Staging.MiBSeconds = 10e-6 })), ""},
+		"copies that block for a twentieth":           {host(with(copying(), func(c *state.Container) { c.Staging.Share = 0.05 })), ""},
+		"copies that block, and loaders that are late": {host(with(copying(), func(c *state.Container) {
+			c.Verdict.Class, c.Verdict.Cause = policies.ClassInput, policies.CauseStorage
+		})), ""},
+		"copies that block, to a shared device": {host(with(copying(), func(c *state.Container) { c.Verdict.Cause = policies.CauseShared })), ""},
+		"copies that block, and hardly sure":    {host(with(copying(), func(c *state.Container) { c.Verdict.Confidence = 0.3 })), ""},
+		"no copies were seen, or no duty":       {host(with(copying(), func(c *state.Container) { c.Staging = policies.Staging{} })), ""},
+		"a full /dev/shm":                       {host(filled()), "memory.shm 1024 MiB, now 64 MiB (--shm-size=1024m): its /dev/shm is nearly full: who finds no room there fails, and the job with it. Gives 50 % (0 to 100 %) of its run time, which is at risk, 84 h a week; confidence 50 %"},
+		"a full /dev/shm of three GiB":          {host(with(filled(), func(c *state.Container) { c.SharedBytes, c.MemoryUse.Shared = 3*gib, 2.9*gib })), "memory.shm 8192 MiB, now 3072 MiB (--shm-size=8192m): its /dev/shm is nearly full: who finds no room there fails, and the job with it. Gives 50 % (0 to 100 %) of its run time, which is at risk, 84 h a week; confidence 50 %"},
+		"a full /dev/shm under a limit":         {host(with(filled(), func(c *state.Container) { c.MemoryUse.Limit = gib })), "memory.shm 512 MiB, now 64 MiB (--shm-size=512m): its /dev/shm is nearly full: who finds no room there fails, and the job with it. Gives 50 % (0 to 100 %) of its run time, which is at risk, 84 h a week; confidence 50 %"},
+		"a full /dev/shm under a low limit":     {host(with(filled(), func(c *state.Container) { c.MemoryUse.Limit = gib / 8 })), ""},
+		"a full /dev/shm of half the host":      {host(with(filled(), func(c *state.Container) { c.SharedBytes, c.MemoryUse.Shared = 32*gib, 31*gib })), ""},
+		"a /dev/shm with room":                  {host(with(filled(), func(c *state.Container) { c.MemoryUse.Shared = 50 << 20 })), ""},
+		"more is shared than /dev/shm holds":    {host(with(filled(), func(c *state.Container) { c.MemoryUse.Shared = 65 << 20 })), ""},
+		"the size of /dev/shm was not read":     {host(with(filled(), func(c *state.Container) { c.SharedBytes = 0 })), ""},
+		"saves each half minute":                {host(saving()), "job.checkpoints 720 s apart, now 30 s apart: what it writes each time stops its steps; with one interruption a day, less often costs less (each 72 s is right if there are a hundred). Gives 9 % (6 to 12 %) of its run time, 15 h a week; confidence 60 %"},
+		"saves each twenty minutes":             {host(with(saving(), func(c *state.Container) { c.Pauses.EverySeconds = 1200 })), ""},
 		"saves for a moment": {host(with(saving(), func(c *state.Container) {
 			c.Pauses.LowSeconds, c.Pauses.LostSeconds, c.Pauses.HighSeconds = 0.1, 0.2, 0.3
 		})), ""},

@@ -40,7 +40,7 @@ func evidence() []state.Container {
 	spare := state.Container{Key: "k", Name: "web", Original: quota(4), Now: quota(4), Entitled: 4, PeakCPUs: 0.8, PeakSinceUnixNs: now - 7*24*hour}
 	faster := state.Container{Key: "k", Name: "train", Devices: []state.DeviceSpeed{{Model: "H100", PerSecond: 8, Low: 5, High: 12, Ratio: 2}}}
 	slower := state.Container{Key: "k", Name: "train", LastRuns: &profiles.Shown{Runs: 8, PerSecond: 100, Low: 98, High: 102, Slower: 0.15, SlowerWhy: "15 % below its last 8 runs, since the driver changed (550, before 535)"}}
-	return []state.Container{lent(), starved(), loading(), crowded(), filled(), paging(), evicted, remote, spare, faster, slower, saving()}
+	return []state.Container{lent(), starved(), loading(), crowded(), filled(), paging(), evicted, remote, spare, faster, slower, saving(), copying()}
 }
 
 // anything is a snapshot of one of these, of which some numbers and texts are arbitrary ones.
@@ -52,7 +52,8 @@ func anything(t *rapid.T) *state.Snapshot {
 	s.Devices = devices()
 	h, m, e := &s.Devices[0].Holders[0], &c.MemoryUse, &c.Cost
 	p := &c.Pauses
-	fields := []*float64{&p.EverySeconds, &p.LostSeconds, &p.LowSeconds, &p.HighSeconds, &p.Bytes, &c.SharedBytes, &m.Shared, &c.Team.Wanted, &c.Team.Unrun, &c.Team.Behind, &c.Knee, &c.UsedCPUs, &c.Entitled, &c.Obtainable, &c.PeakCPUs, &c.Gain, &e.TrainerCPU, &e.LoaderCPU, &e.OtherCPU, &e.Device, &e.Batch, &e.Spin, &e.Queue, &c.Rate.PerSecond,
+	g := &c.Staging
+	fields := []*float64{&g.CallSeconds, &g.MiBSeconds, &g.Share, &g.Idle, &p.EverySeconds, &p.LostSeconds, &p.LowSeconds, &p.HighSeconds, &p.Bytes, &c.SharedBytes, &m.Shared, &c.Team.Wanted, &c.Team.Unrun, &c.Team.Behind, &c.Knee, &c.UsedCPUs, &c.Entitled, &c.Obtainable, &c.PeakCPUs, &c.Gain, &e.TrainerCPU, &e.LoaderCPU, &e.OtherCPU, &e.Device, &e.Batch, &e.Spin, &e.Queue, &c.Rate.PerSecond,
 		&c.Paging.Base, &c.Paging.Lost, &c.Paging.Limit, &c.Paging.Set, &m.Limit, &m.Reread, &m.DiskRead, &m.CalmSeconds, &m.Loan.From, &m.Loan.Before, &m.Loan.After, &m.Loan.Seconds,
 		&c.Verdict.Severity, &c.Verdict.Confidence, &h.QuietSeconds, &h.HeldSeconds, &h.IdleSeconds, &s.Node.CPUs, &s.Node.Idle, &s.Node.Memory, &s.Node.MemoryFree}
 	if c.LastRuns != nil {
@@ -157,7 +158,7 @@ func TestEvidenceHoldsAllThatIsAdvised(t *testing.T) {
 			seen[a.What] = true
 		}
 	}
-	for _, what := range []What{CPUQuota, CPUSpare, CPUThreads, MemoryLimit, MemoryAllow, MemoryShm, LoaderWorkers, DataLocal, GPUIdle, GPUModel, GPUExchange, JobCheckpoints, JobSlower} {
+	for _, what := range []What{CPUQuota, CPUSpare, CPUThreads, MemoryLimit, MemoryAllow, MemoryShm, LoaderWorkers, LoaderPinned, DataLocal, GPUIdle, GPUModel, GPUExchange, JobCheckpoints, JobSlower} {
 		if !seen[what] {
 			t.Errorf("%s is not advised: the property says nothing of it", what)
 		}

@@ -133,9 +133,11 @@ type Container struct {
 	// SharedBytes is the size of its /dev/shm, a tmpfs; 0: not known. Team is of its slowest rank.
 	SharedBytes float64 `json:"shm,omitempty"`
 	// Pauses are those in which it writes its state.
-	Pauses  checkpoint.Seen `json:"pauses,omitzero"`
-	Team    policies.Team   `json:"team,omitzero"`
-	Windows uint64          `json:"windows"` // closed since watched
+	Pauses checkpoint.Seen `json:"pauses,omitzero"`
+	Team   policies.Team   `json:"team,omitzero"`
+	// Staging is what its slowest rank's asynchronous copies to the device cost.
+	Staging policies.Staging `json:"staging,omitzero"`
+	Windows uint64           `json:"windows"` // closed since watched
 	// ProbeShare is what the probes cost its threads, as a share of one CPU; Thinned says which
 	// hooks take turns for it, and what else is not counted, each with why.
 	ProbeShare float64                  `json:"probeShare,omitempty"`
