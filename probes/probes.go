@@ -253,6 +253,8 @@ type Process struct {
 	OpenMP bool `json:"openmp,omitempty"`
 	// SharedBytes is the size of the tmpfs at its /dev/shm; 0: it has none, or that could not be read.
 	SharedBytes uint64 `json:"shm,omitempty"`
+	// NetworkMount is where it sees its only network mount; "": it has none or several, or the name is no plain one.
+	NetworkMount string `json:"networkMount,omitempty"`
 }
 
 // Target is a container that a probe watches.

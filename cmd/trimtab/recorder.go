@@ -137,8 +137,8 @@ func recordCommand() *cobra.Command {
 		Use:   "record FILE",
 		Short: "Record what the daemon sees and decides, for `trimtab replay` and bug reports",
 		Long: "Record the next stretch through the running daemon. --flight copies the flight recorder instead: the\n" +
-			"last stretch, also of a daemon that died. A recording holds names of containers, images and threads, and\n" +
-			"what trimtab's labels ask for.",
+			"last stretch, also of a daemon that died. A recording holds names of containers, images and threads,\n" +
+			"what trimtab's labels ask for, and where a container has its only network mount.",
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return writeWhole(args[0], 0o600, func(w io.Writer) error {

@@ -200,7 +200,7 @@ func (p *Probe) read(tgid int32) (f probes.Process, ok bool) {
 	f = probes.Process{TGID: tgid, Args: argsHash(args), Forked: stat.Flags&forkNoExec != 0}
 	f.Rank, f.Ranked = rankOf(environ)
 	if mounts, err := procfs.Read(procfs.Path(p.procRoot, tgid, "mountinfo"), maxMounts); err == nil && len(mounts) < maxMounts {
-		f.SharedBytes = sharedBytes(mounts)
+		f.SharedBytes, f.NetworkMount = sharedBytes(mounts), networkMount(mounts)
 	}
 	return f, true
 }

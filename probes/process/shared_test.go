@@ -31,10 +31,49 @@ func TestSharedBytes(t *testing.T) {
 	}
 }
 
+// TestNetworkMount: the only one, by a name that may stand in a command.
+func TestNetworkMount(t *testing.T) {
+	at := func(point, kind string) string {
+		return "700 599 0:61 / " + point + " rw,relatime - " + kind + " nas:/x rw\n"
+	}
+	const local = "600 599 8:1 /x /etc/hosts rw - ext4 /dev/sda1 rw\n599 500 0:50 / / rw - overlay overlay rw\n"
+	for name, tt := range map[string]struct{ mountinfo, want string }{
+		"NFS":                             {local + at("/data", "nfs4"), "/data"},
+		"below others":                    {at("/mnt/a-b/c_d.0", "cifs") + local, "/mnt/a-b/c_d.0"},
+		"FUSE":                            {local + at("/data", "fuse.sshfs"), "/data"},
+		"with optional fields":            {"700 599 0:61 / /data rw shared:7 master:1 - ceph a:/ rw\n", "/data"},
+		"local ones alone":                {local + at("/data", "xfs"), ""},
+		"two":                             {at("/data", "nfs4") + at("/models", "nfs4"), ""},
+		"one that hides another":          {at("/data", "nfs4") + at("/data", "9p"), "/data"},
+		"hidden by a local one":           {at("/data", "nfs4") + at("/data", "ext4"), ""},
+		"two, of which one is hidden":     {at("/data", "nfs4") + at("/models", "nfs4") + at("/models", "tmpfs"), "/data"},
+		"lxcfs beside it":                 {at("/proc/meminfo", "fuse.lxcfs") + at("/sys/devices", "fuse.lxcfs") + at("/data", "nfs"), "/data"},
+		"the root":                        {at("/", "nfs4"), ""},
+		"a space":                         {at("/my\\040data", "nfs4"), ""},
+		"an escape":                       {at("/\x1b]0;x\a", "fuse.x"), ""},
+		"right to left":                   {at("/\u202eatad", "fuse.x"), ""},
+		"a command":                       {at("/$(reboot)", "fuse.x"), ""},
+		"another part of a volume":        {at("/data:/etc", "fuse.x"), ""},
+		"up":                              {at("/data/../etc", "fuse.x"), ""},
+		"long":                            {at("/"+strings.Repeat("x", 4096), "fuse.x"), ""},
+		"hostile, beside one that is not": {at("/$(reboot)", "fuse.x") + at("/data", "nfs4"), ""},
+		"a source of that name":           {"700 599 0:61 / /data rw - ext4 nfs4 rw\n", ""},
+		"cut":                             {strings.TrimSuffix(at("/data", "nfs4"), "nfs4 nas:/x rw\n"), ""},
+		"":                                {"", ""},
+	} {
+		if got := networkMount([]byte(tt.mountinfo)); got != tt.want {
+			t.Errorf("%s: %q, want %q", name, got, tt.want)
+		}
+	}
+}
+
 // A container mounts what it likes, by any name.
 func FuzzMountinfo(f *testing.F) {
 	f.Add([]byte("618 600 0:54 / /dev/shm rw - tmpfs shm rw,size=65536k\n"))
 	f.Fuzz(func(t *testing.T, b []byte) {
+		if m := networkMount(b); m != "" && (!plainMount(m) || strings.ContainsAny(m, "\\\x1b :\"'$`")) {
+			t.Fatalf("%q: %q", b, m)
+		}
 		if n := sharedBytes(b); n%1024 != 0 || n > 1<<63 {
 			t.Fatalf("%q: %d bytes", b, n)
 		}

@@ -112,6 +112,15 @@ func holder(key string, idleHours float64) state.Holder {
 	return h
 }
 
+// far waits for reads over the network, where its only network mount may be told.
+func far(mount string) state.Container {
+	c := starved()
+	c.Verdict = policies.Verdict{Class: policies.ClassInput, Cause: policies.CauseRemote, Confidence: 1}
+	c.Breakdown, c.NetworkMount = policies.Breakdown{WallNs: 100}, mount
+	c.Breakdown.Ns[policies.PartInputRemote] = 40
+	return c
+}
+
 // pinned is the advice of copies that block, as told.
 func pinned(share, high, hours int) string {
 	return fmt.Sprintf("loader.pinned pinned, now pageable (pin_memory=True): its asynchronous copies to the device block, as those from memory that is not pinned do, and the device idles. Gives %d %% (0 to %d %%) of its run time, %d h a week; confidence 40 %%", share, high, hours)
@@ -265,11 +274,8 @@ func TestWhatIsAdvised(t *testing.T) {
 		"few loaders, no CPU for more":                  {with(host(loading()), func(s **state.Snapshot) { (*s).Node.Idle = 0.1 }), ""},
 		"few loaders, steps not counted":                {host(with(loading(), func(c *state.Container) { c.Rate.Steps = false })), ""},
 		"few loaders, and a quota that would stop more": {host(with(loading(), func(c *state.Container) { c.Now = quota(1.7) })), ""},
-		"data that is far": {host(with(starved(), func(c *state.Container) {
-			c.Verdict = policies.Verdict{Class: policies.ClassInput, Cause: policies.CauseRemote, Confidence: 1}
-			c.Breakdown = policies.Breakdown{WallNs: 100}
-			c.Breakdown.Ns[policies.PartInputRemote] = 40
-		})), "data.local local, now network: it waits for reads over the network: a copy on a disk of this host ends that, as far as the disk is faster. Gives 20 % (0 to 40 %) of its run time, 34 h a week; confidence 60 %"},
+		"data that is far":                              {host(far("")), "data.local local, now network: it waits for reads over the network: a copy on a disk of this host ends that, as far as the disk is faster. Gives 20 % (0 to 40 %) of its run time, 34 h a week; confidence 60 %"},
+		"data that is far, and where":                   {host(far("/mnt/data")), "data.local local, now network (-v PATH:/mnt/data): it waits for reads over the network, and its only network mount is /mnt/data: a copy of that on a disk of this host ends it, as far as the disk is faster. Gives 20 % (0 to 40 %) of its run time, 34 h a week; confidence 60 %"},
 		"a device that is held idle": {gpus(func(s *state.Snapshot) { s.Devices = []state.Device{device("GPU-a", holder("k", 49.5))} }),
 			"gpu.idle 0 devices, now 1 device: it holds GPU 0 and runs nothing there: ask its owner whether it still needs that. Gives 50 % (40 to 60 %) of the time that it is held, 84 h a week; confidence 100 %"},
 		"a device that is held idle by one that works on its CPUs": {gpus(func(s *state.Snapshot) {
@@ -321,12 +327,13 @@ func TestWhatIsAdvised(t *testing.T) {
 // TestLinesSayWhatIsMeant: the places that lines are for read back the value that is advised.
 func TestLinesSayWhatIsMeant(t *testing.T) {
 	var v struct {
-		CPUs   float64           `yaml:"cpus"`
-		Memory string            `yaml:"mem_limit"`
-		Labels map[string]string `yaml:"labels"`
-		Shm    string            `yaml:"shm_size"`
-		Env    map[string]string `yaml:"environment"`
-		Deploy struct {
+		Volumes []string          `yaml:"volumes"`
+		CPUs    float64           `yaml:"cpus"`
+		Memory  string            `yaml:"mem_limit"`
+		Labels  map[string]string `yaml:"labels"`
+		Shm     string            `yaml:"shm_size"`
+		Env     map[string]string `yaml:"environment"`
+		Deploy  struct {
 			Resources struct {
 				Reservations struct {
 					Devices []struct {
@@ -337,7 +344,7 @@ func TestLinesSayWhatIsMeant(t *testing.T) {
 			} `yaml:"resources"`
 		} `yaml:"deploy"`
 	}
-	for _, lines := range [][]Line{cpuLines(1.75), memoryLines(3 * gib), shmLines(gib), threadLines(4), allowLines(state.Container{}, "cpu,memory"), gpuLines([]string{"GPU-a", "MIG-b"})} {
+	for _, lines := range [][]Line{cpuLines(1.75), memoryLines(3 * gib), shmLines(gib), threadLines(4), volumeLines("/mnt/data"), allowLines(state.Container{}, "cpu,memory"), gpuLines([]string{"GPU-a", "MIG-b"})} {
 		for _, l := range lines {
 			if l.For == "compose" {
 				if err := yaml.Unmarshal([]byte(l.Text), &v); err != nil {
@@ -347,7 +354,7 @@ func TestLinesSayWhatIsMeant(t *testing.T) {
 		}
 	}
 	devices := v.Deploy.Resources.Reservations.Devices
-	if v.CPUs != 1.75 || v.Memory != "3072m" || v.Shm != "1024m" || v.Env["OMP_NUM_THREADS"] != "4" || v.Labels["trimtab.knobs"] != "cpu,memory" || v.Labels["trimtab.enable"] != "true" || len(devices) != 1 || !cmp.Equal(devices[0].IDs, []string{"GPU-a", "MIG-b"}) {
+	if v.CPUs != 1.75 || !cmp.Equal(v.Volumes, []string{"PATH:/mnt/data"}) || v.Memory != "3072m" || v.Shm != "1024m" || v.Env["OMP_NUM_THREADS"] != "4" || v.Labels["trimtab.knobs"] != "cpu,memory" || v.Labels["trimtab.enable"] != "true" || len(devices) != 1 || !cmp.Equal(devices[0].IDs, []string{"GPU-a", "MIG-b"}) {
 		t.Errorf("read back %+v", v)
 	}
 }
@@ -374,6 +381,11 @@ func TestNamesInCommands(t *testing.T) {
 	}
 	if got := named(state.Container{ID: "`id`", Name: "a\nb"}, "x %s"); got != nil {
 		t.Errorf("got %v", got)
+	}
+	for _, mount := range []string{"", "/", "data", "/a b", "/a:/etc", "/$(x)", "/a/../etc", "/\u202ea", "/\x1b]0;x\a", "/" + strings.Repeat("x", 4096)} {
+		if got := volumeLines(mount); got != nil {
+			t.Errorf("a mount at %q is in a line: %v", mount, got)
+		}
 	}
 	for _, uuid := range []string{`GPU-a"'; reboot #`, "$(x)", "", "-x", "GPU-\u202ea"} {
 		if got := gpuLines([]string{"GPU-a", uuid}); got != nil {

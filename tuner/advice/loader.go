@@ -40,10 +40,15 @@ func (n node) loaderWorkers(c state.Container) (a Advice, ok bool) {
 }
 
 // dataLocal is a copy on this host of what is read over the network. How fast its disk would be is
-// not known, so nothing is the lower bound, and half of it is told; no line says where the data is.
+// not known, so nothing is the lower bound, and half of it is told. Where the data is its only network
+// mount tells; of several none does.
 func (n node) dataLocal(c state.Container) (Advice, bool) {
-	lost := c.Breakdown.Share(policies.PartInputRemote)
-	return Advice{What: DataLocal, Text: "it waits for reads over the network: a copy on a disk of this host ends that, as far as the disk is faster",
+	lost, lines := c.Breakdown.Share(policies.PartInputRemote), volumeLines(c.NetworkMount)
+	text := "it waits for reads over the network: a copy on a disk of this host ends that, as far as the disk is faster"
+	if len(lines) > 0 {
+		text = "it waits for reads over the network, and its only network mount is " + c.NetworkMount + ": a copy of that on a disk of this host ends it, as far as the disk is faster"
+	}
+	return Advice{What: DataLocal, Text: text, Paste: lines,
 		Current: Setting{Text: "network"}, Advised: Setting{Text: "local"}, Gives: gives(OfRunTime, 1, 0, lost/2, lost), Confidence: predictedSure * c.Verdict.Confidence, SinceUnixNs: c.VerdictSinceUnixNs,
 		Evidence: []Number{number("time waiting for reads over the network", lost, "share", "the kernel's accounting of its threads")}}, n.sure(c) && c.Verdict.Cause == policies.CauseRemote
 }

@@ -44,6 +44,15 @@ func gpuLines(uuids []string) []Line {
 		{"compose", `deploy: {resources: {reservations: {devices: [{driver: nvidia, device_ids: ["` + strings.Join(uuids, `", "`) + `"], capabilities: [gpu]}]}}}`}}
 }
 
+// volumeLines mount a copy of a network mount, PATH on this host, in its place. A mount point of other
+// characters than those of names and slashes is in no line.
+func volumeLines(mount string) []Line {
+	if name, ok := strings.CutPrefix(mount, "/"); !ok || !plain(strings.ReplaceAll(name, "/", "-")) || strings.Contains(mount, "..") {
+		return nil
+	}
+	return []Line{{"docker run", "-v PATH:" + mount}, {"compose", `volumes: ["PATH:` + mount + `"]`}}
+}
+
 // named puts a container's name into a command: as its engine allows names, else its ID, else none.
 func named(c state.Container, format string) []Line {
 	for _, s := range []string{c.Name, c.ID} {

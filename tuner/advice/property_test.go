@@ -36,6 +36,7 @@ func evidence() []state.Container {
 	evicted := starved()
 	evicted.Verdict.Cause, evicted.MemoryUse, evicted.Enrolment = policies.CauseReclaim, policies.MemoryUse{Read: true}, tuned("cpu")
 	remote := starved()
+	remote.NetworkMount = "/mnt/data"
 	remote.Verdict.Cause, remote.Breakdown.WallNs, remote.Breakdown.Ns = policies.CauseRemote, 100, [policies.NumParts]int64{policies.PartInputRemote: 40}
 	spare := state.Container{Key: "k", Name: "web", Original: quota(4), Now: quota(4), Entitled: 4, PeakCPUs: 0.8, PeakSinceUnixNs: now - 7*24*hour}
 	faster := state.Container{Key: "k", Name: "train", Devices: []state.DeviceSpeed{{Model: "H100", PerSecond: 8, Low: 5, High: 12, Ratio: 2}}}
@@ -80,7 +81,7 @@ func anything(t *rapid.T) *state.Snapshot {
 			*f = numbers.Draw(t, "number")
 		}
 	}
-	for _, text := range []*string{&c.ID, &c.Name, &s.Devices[0].UUID, &s.Devices[1].UUID, &h.Evidence, &h.Name} {
+	for _, text := range []*string{&c.ID, &c.Name, &c.NetworkMount, &s.Devices[0].UUID, &s.Devices[1].UUID, &h.Evidence, &h.Name} {
 		if some() {
 			*text = hostileTexts().Draw(t, "text")
 		}
@@ -121,7 +122,7 @@ func anything(t *rapid.T) *state.Snapshot {
 }
 
 // plainLine is every character that a line to paste may have, whatever containers are called.
-var plainLine = regexp.MustCompile(`^[A-Za-z0-9 =:.,_"'{}\[\]-]+$`)
+var plainLine = regexp.MustCompile(`^[A-Za-z0-9 =:.,/_"'{}\[\]-]+$`)
 
 // TestAdviceIsSound: whatever a snapshot holds, what is advised are finite numbers in order, within
 // the host, and lines that a shell and YAML read as they are meant.

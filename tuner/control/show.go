@@ -41,7 +41,7 @@ func (c *Controller) show(i int) state.Container {
 		Ranks: r.Ranks, UsedCPUs: s.obs.Used(), Windows: s.obs.Windows, PartNs: s.parts, MemoryUse: s.memoryUse(k), Deciders: whose(s),
 		Now: s.c.Now, Original: s.originals(), Yielded: s.c.Yielded, Held: s.c.Held, Pending: s.c.Pending, Preflight: s.c.Preflight,
 		Entitled: s.rights.entitled, Obtainable: s.rights.obtainable, Allocation: c.allocation(i), ByCPUs: s.learned.curve, ByMemory: s.learned.byMemory, Paging: s.learned.paging.Paging,
-		Advice: s.advice, Trials: slices.Clone(s.trials), Team: verdict.TeamOf(r), SharedBytes: verdict.SharedBytes(r), Pauses: s.obs.Work.Pauses.Seen(), Staging: verdict.StagingOf(r),
+		Advice: s.advice, Trials: slices.Clone(s.trials), Team: verdict.TeamOf(r), SharedBytes: verdict.SharedBytes(r), NetworkMount: verdict.NetworkMount(r), Pauses: s.obs.Work.Pauses.Seen(), Staging: verdict.StagingOf(r),
 	}
 	v.VerdictSinceUnixNs, v.PeakCPUs, v.PeakSinceUnixNs = c.unix(s.verdicts.SinceNs()), s.obs.PeakCPUs, c.unix(s.obs.PeakNs)
 	v.Rate, v.RateWhy = c.showRate(s)

@@ -132,6 +132,8 @@ type Container struct {
 	MemoryUse       policies.MemoryUse `json:"memoryUse,omitzero"`
 	// SharedBytes is the size of its /dev/shm, a tmpfs; 0: not known. Team is of its slowest rank.
 	SharedBytes float64 `json:"shm,omitempty"`
+	// NetworkMount is where it sees its only network mount; "": it has none or several, or that is not known.
+	NetworkMount string `json:"networkMount,omitempty"`
 	// Pauses are those in which it writes its state.
 	Pauses checkpoint.Seen `json:"pauses,omitzero"`
 	Team   policies.Team   `json:"team,omitzero"`

@@ -54,6 +54,12 @@ func SharedBytes(r *observe.Reading) float64 {
 	return float64(f.SharedBytes)
 }
 
+// NetworkMount is where a rank's training process sees its only network mount; "": not known.
+func NetworkMount(r *observe.Reading) string {
+	f, _ := facts(r)
+	return f.NetworkMount
+}
+
 // facts are what is known of a rank's training process.
 func facts(r *observe.Reading) (f probes.Process, ok bool) {
 	if r.Window == nil {

@@ -54,6 +54,9 @@ func TestTeam(t *testing.T) {
 	if got := SharedBytes(teamReading(probes.Process{TGID: 7, SharedBytes: 64 << 20}, four...)); got != 64<<20 {
 		t.Errorf("/dev/shm has %v bytes", got)
 	}
+	if got := NetworkMount(teamReading(probes.Process{TGID: 7, NetworkMount: "/data"}, four...)) + NetworkMount(&observe.Reading{}); got != "/data" {
+		t.Errorf("the network mount is %q", got)
+	}
 	if got := SharedBytes(&observe.Reading{}); got != 0 {
 		t.Errorf("nothing read: %v bytes", got)
 	}
