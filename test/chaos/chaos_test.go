@@ -25,8 +25,8 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// needWorld makes one with a job, or skips the test.
-func needWorld(t *testing.T) (*world, *job, *strings.Builder) {
+// needPrograms skips the test where there are not the programs, and rights, for an engine of its own.
+func needPrograms(t *testing.T) {
 	t.Helper()
 	if os.Geteuid() != 0 {
 		t.Skip("needs Docker and root, to run an engine of its own")
@@ -36,6 +36,12 @@ func needWorld(t *testing.T) (*world, *job, *strings.Builder) {
 			t.Skipf("needs Docker: %v", err)
 		}
 	}
+}
+
+// needWorld makes one with a job, or skips the test.
+func needWorld(t *testing.T) (*world, *job, *strings.Builder) {
+	t.Helper()
+	needPrograms(t)
 	if self, err := elf.Open("/proc/self/exe"); err != nil || slices.ContainsFunc(self.Progs, func(p *elf.Prog) bool { return p.Type == elf.PT_INTERP }) {
 		t.Skip("needs CGO_ENABLED=0: the jobs are this program, in an image without libraries")
 	}

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -32,6 +33,35 @@ func placeIn(t *testing.T, d *daemontest.Daemon, line string) (stdout string, st
 		t.Fatalf("%s: %v\n%s", line, err, errs.String())
 	}
 	return strings.TrimSpace(string(out)), cmd.ProcessState.ExitCode()
+}
+
+// TestPlaceForCtr: what is printed for containerd has `ctr run` hand that device to NVIDIA's tool, which a
+// stand-in is here. Two starts get two devices.
+func TestPlaceForCtr(t *testing.T) {
+	node := unequalNode(t)
+	d := daemon(t, daemontest.Options{Env: node.Env()})
+	engine := runtimetest.NeedContainerd(t, "")
+	engine.Start(t)
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "nvidia-container-cli"), []byte("#!/bin/sh\necho \"$*\" >> "+dir+"/told\n"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("PATH", dir+":"+os.Getenv("PATH"))
+	for range 2 { // the first is held then
+		words, status := placeIn(t, d, "trimtab place --containerd IMAGE")
+		n, ok := strings.CutPrefix(words, "--gpus ")
+		if status != 0 || !ok {
+			t.Fatalf("%q, status %d", words, status)
+		}
+		engine.RunByCtr(t, strings.Fields(words)...) // ctr run $(trimtab place --containerd IMAGE) …
+		told, err := os.ReadFile(filepath.Join(dir, "told"))
+		if err != nil || !strings.Contains(string(told), "--device="+n+" ") {
+			t.Errorf("%s: NVIDIA's tool was told %q, %v", words, told, err)
+		}
+	}
+	if told, _ := os.ReadFile(filepath.Join(dir, "told")); !strings.Contains(string(told), "--device=0 ") || !strings.Contains(string(told), "--device=1 ") {
+		t.Errorf("two at once: %q", told)
+	}
 }
 
 // TestPlaceChoosesAndHolds: Docker understands what is printed; two starts at once get two devices, a
