@@ -59,7 +59,38 @@ func (o Options) withDefaults() Options {
 
 // follows reports whether a namespace's containers are this engine's.
 func (o Options) follows(namespace string) bool {
-	return !slices.Contains(o.Except, namespace) && (len(o.Namespaces) == 0 || slices.Contains(o.Namespaces, namespace))
+	return isID(namespace) && !slices.Contains(o.Except, namespace) && (len(o.Namespaces) == 0 || slices.Contains(o.Namespaces, namespace))
+}
+
+// maxIDBytes is containerd's own bound (pkg/identifiers).
+const maxIDBytes = 76
+
+// isID tells IDs of containers, and names of namespaces: both are letters and digits, in groups with one
+// of "._-" between each two. An ID goes into names of files and of control groups.
+func isID(id string) bool {
+	if id == "" || len(id) > maxIDBytes {
+		return false
+	}
+	begun := false // a group, of which a separator needs one before it and one behind
+	for _, r := range id {
+		switch separates := strings.ContainsRune("._-", r); {
+		case separates && !begun, !separates && !isAlphanumeric(r):
+			return false
+		default:
+			begun = !separates
+		}
+	}
+	return begun
+}
+
+func isAlphanumeric(r rune) bool {
+	return r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9'
+}
+
+// isKey tells a session's keys.
+func isKey(key string) bool {
+	namespace, id, _ := strings.Cut(key, "/")
+	return isID(namespace) && isID(id)
 }
 
 // Engine is a containerd by itself: nerdctl's containers, ctr's, and others'. All
@@ -97,7 +128,7 @@ func (e *Engine) Run(ctx context.Context, sink func(runtime.Event)) error {
 	return engine.Follow(ctx, source{e}, engine.Options{
 		Engine: EngineName, Title: "containerd", Address: e.opts.Address,
 		Hint:   `start it with "systemctl start containerd", or correct its address`,
-		Logger: e.opts.Logger, CallTimeout: e.opts.CallTimeout, RelistEvery: e.opts.RelistEvery, Host: e.host,
+		Logger: e.opts.Logger, CallTimeout: e.opts.CallTimeout, RelistEvery: e.opts.RelistEvery, Host: e.host, IsKey: isKey,
 	}, func(event runtime.Event) {
 		if event.Kind == runtime.EventGone {
 			e.mu.Lock()

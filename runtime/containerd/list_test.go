@@ -5,6 +5,7 @@ import (
 	"net"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -86,6 +87,18 @@ func TestListDespiteHungShims(t *testing.T) {
 		server.Stop()
 		if err := <-done; err != nil {
 			t.Error(err)
+		}
+	}
+}
+
+// TestIDsThatAreNone: what containerd gives its containers and namespaces; by an ID files and control groups are found.
+func TestIDsThatAreNone(t *testing.T) {
+	for id, want := range map[string]bool{
+		"train": true, "train-1.2_b": true, "0A": true, strings.Repeat("a", 76): true, strings.Repeat("a", 77): false,
+		"": false, ".": false, "..": false, "../etc": false, "a/b": false, "a..b": false, "-a": false, "a-": false, "a b": false, "a\n": false, "ä": false,
+	} {
+		if isKey("default/"+id) != want || isKey(id+"/train") != want || (Options{}).follows(id) != want {
+			t.Errorf("%q: an ID: %v, a namespace: %v, %v, want %v", id, isKey("default/"+id), isKey(id+"/train"), (Options{}).follows(id), want)
 		}
 	}
 }

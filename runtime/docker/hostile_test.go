@@ -3,6 +3,7 @@ package docker
 import (
 	"bufio"
 	"bytes"
+	"context"
 	"encoding/json"
 	"errors"
 	"io"
@@ -12,11 +13,13 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
 	"github.com/moby/moby/api/types/container"
 
+	"github.com/trimtab/trimtab/runtime"
 	"github.com/trimtab/trimtab/runtime/engine"
 )
 
@@ -56,6 +59,55 @@ func TestIDsThatAreNone(t *testing.T) {
 		if want && err != nil || !want && !errors.Is(err, engine.ErrNotBelieved) {
 			t.Errorf("%q: %v", id, err)
 		}
+	}
+}
+
+// TestAskedAboutIDsAlone: words that an engine lists, tells of, or gives as an image, and that are no IDs, lead
+// to no path of its API.
+func TestAskedAboutIDsAlone(t *testing.T) {
+	var mu sync.Mutex
+	var asked []string
+	e := saying(t, func(w http.ResponseWriter, r *http.Request) {
+		_, path, _ := strings.Cut(r.RequestURI[1:], "/")
+		switch path, query, _ := strings.Cut(path, "?"); {
+		case path == "containers/json":
+			_ = json.NewEncoder(w).Encode([]container.Summary{{ID: "0a"}, {ID: "../images"}, {ID: "0a/json?x="}, {ID: ""}})
+			return
+		case path == "events":
+			for _, id := range []string{"0b/../../volumes", "0b/../0e", "0b?size=1", "0b#", "%2e%2e", "0C", " 0b", "0d"} {
+				_ = json.NewEncoder(w).Encode(map[string]any{"Type": "container", "Action": "start", "Actor": map[string]any{"ID": id}})
+			}
+			_ = http.NewResponseController(w).Flush()
+			<-r.Context().Done()
+			return
+		default:
+			mu.Lock()
+			asked = append(asked, path+query)
+			mu.Unlock()
+		}
+		_, id, _ := strings.Cut(strings.TrimSuffix(path, "/json"), "/")
+		c := running(id)
+		c["Image"], c["Config"] = "../containers/0e", map[string]any{"Labels": map[string]string{"trimtab.mode": "tune"}}
+		_ = json.NewEncoder(w).Encode(c)
+	})
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	var seen []string
+	_ = e.Run(ctx, func(event runtime.Event) {
+		if event.Kind != runtime.EventSeen {
+			return
+		}
+		if len(event.Container.Labels) > 0 {
+			t.Errorf("labels of an image that could not be looked at count: %q", event.Container.Labels)
+		}
+		if seen = append(seen, event.Container.ID.Container); len(seen) == 2 {
+			cancel()
+		}
+	})
+	mu.Lock()
+	defer mu.Unlock()
+	if want := []string{"containers/0a/json", "containers/0d/json"}; !slices.Equal(asked, want) || !slices.Equal(seen, []string{"0a", "0d"}) {
+		t.Errorf("asked for %q, want %q; seen are %q", asked, want, seen)
 	}
 }
 

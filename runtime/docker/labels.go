@@ -2,14 +2,21 @@ package docker
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"maps"
+	"strings"
 	"sync"
+
+	"github.com/moby/moby/client"
 
 	"github.com/trimtab/trimtab/runtime/engine"
 )
 
-// maxImages bounds the images whose labels are remembered.
-const maxImages = 1024
+const (
+	maxImages       = 1024 // whose labels are remembered
+	maxImageIDBytes = 256  // "sha256:" and 64 digits; other algorithms have more
+)
 
 // imageLabels are trimtab's own labels of images, by image ID; they never change.
 type imageLabels struct {
@@ -44,12 +51,12 @@ func (e *Engine) labelsOf(ctx context.Context, imageID string) (labels map[strin
 	if known {
 		return labels, true
 	}
-	image, err := e.client.ImageInspect(ctx, imageID)
+	image, err := e.imageOf(ctx, imageID)
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if err != nil {
 		if m.lost != imageID {
-			e.opts.Logger.Warn("an image cannot be looked at: labels of its containers ask for nothing", "image", imageID, "error", err)
+			e.opts.Logger.Warn("an image cannot be looked at: labels of its containers ask for nothing", "image", fmt.Sprintf("%.128q", imageID), "error", err)
 			m.lost = imageID
 		}
 		return nil, false
@@ -62,4 +69,12 @@ func (e *Engine) labelsOf(ctx context.Context, imageID string) (labels map[strin
 	}
 	m.all[imageID] = labels
 	return labels, true
+}
+
+// imageOf asks for the image of an ID, which goes into a path: another word would ask for something else.
+func (e *Engine) imageOf(ctx context.Context, imageID string) (image client.ImageInspectResult, err error) {
+	if len(imageID) > maxImageIDBytes || strings.Trim(imageID, "0123456789abcdefghijklmnopqrstuvwxyz:") != "" {
+		return image, errors.New("no engine of Docker's gives an image such an ID")
+	}
+	return e.client.ImageInspect(ctx, imageID)
 }

@@ -71,6 +71,7 @@ type Options struct {
 	CallTimeout time.Duration // of each look and each listing
 	RelistEvery time.Duration // time between listings that find what a stream lost, and notice a runtime that hangs
 	Host        Host
+	IsKey       func(string) bool // its session's keys are such
 }
 
 // watcher is the state of one Follow.
@@ -82,6 +83,7 @@ type watcher struct {
 	broken map[string]bool              // by key: run, but their control group cannot be found
 	synced bool                         // the runtime answers
 	lost   bool                         // EventLost is out, EventSynced not yet
+	odd    bool                         // a word that is no ID has been logged
 }
 
 // Follow is runtime.Engine's Run. An event of a container that changed fast tells
@@ -157,6 +159,7 @@ func (w *watcher) list(ctx context.Context, s Session, tell found) error {
 	if len(keys) > maxContainers {
 		return errTooMany
 	}
+	keys = slices.DeleteFunc(keys, func(key string) bool { return !w.named(key) })
 	listed := make(map[string]bool, len(keys))
 	asking, stop := context.WithCancel(ctx)
 	answers, ended := w.askAll(asking, s, keys)
@@ -193,6 +196,9 @@ func (w *watcher) handle(ctx context.Context, s Session, n Notice) error {
 	if len(w.known)+len(w.broken) > 2*maxContainers { // since the latest listing, which forgets those that are not in it
 		return errTooMany
 	}
+	if !w.named(n.Key) {
+		return nil
+	}
 	if err := w.take(w.ask(ctx, s, n.Key), w.see); err != nil {
 		return err
 	}
@@ -201,6 +207,22 @@ func (w *watcher) handle(ctx context.Context, s Session, n Notice) error {
 	}
 	return nil
 }
+
+// named tells a key with an ID. Another word is asked nothing about and not kept: the runtime is asked
+// by an ID in a path, and files and control groups are found by it.
+func (w *watcher) named(key string) bool {
+	if w.o.IsKey(key) {
+		return true
+	}
+	if !w.odd {
+		w.odd = true
+		w.o.Logger.Warn(w.o.Title+" tells of a container whose ID is none: such are not looked at", "id", fmt.Sprintf("%.128q", key))
+	}
+	return false
+}
+
+// idOf is the ID that a key ends with.
+func idOf(key string) string { return key[strings.LastIndexByte(key, '/')+1:] }
 
 // answer is what a runtime says of one container.
 type answer struct {
@@ -220,6 +242,9 @@ func (w *watcher) ask(ctx context.Context, s Session, key string) answer {
 	c, err := s.Inspect(call, key)
 	if err != nil && ctx.Err() == nil && (call.Err() != nil || errors.Is(err, context.DeadlineExceeded)) {
 		err = fmt.Errorf("%w: %w: %w", ErrUnplaced, errSilent, err)
+	}
+	if err == nil && c.ID.Container != idOf(key) {
+		err = fmt.Errorf("%w: asked about one container it tells of another, %.64q", ErrNotBelieved, c.ID.Container)
 	}
 	return answer{key: key, c: c, err: err}
 }
@@ -339,7 +364,7 @@ func (w *watcher) noteSynced() {
 func (w *watcher) unseen() (ids []string) {
 	for key := range w.broken {
 		if _, known := w.known[key]; !known {
-			ids = append(ids, key[strings.LastIndexByte(key, '/')+1:])
+			ids = append(ids, idOf(key))
 		}
 	}
 	slices.Sort(ids)

@@ -28,6 +28,8 @@ type oneContainer struct {
 	c               runtime.Container
 }
 
+func anyKey(string) bool { return true }
+
 func (s *oneContainer) Open(ctx context.Context) (Session, error) {
 	failed := make(chan error, 2)
 	s.sessions, s.looks, s.failed = s.sessions+1, 0, failed
@@ -63,7 +65,7 @@ func TestFoundAfterAReconnect(t *testing.T) {
 	c := runtime.Container{ID: runtime.ID{Container: "a", StartTick: tick}, Name: "train", InitPID: os.Getpid()}
 	synced, seenAfter := 0, false
 	err = Follow(ctx, &oneContainer{c: c}, Options{Engine: "fake", Title: "Fake", Logger: slog.New(slog.DiscardHandler),
-		CallTimeout: time.Second, RelistEvery: 20 * time.Millisecond, Host: Host{ProcRoot: "/proc"}}, func(e runtime.Event) {
+		CallTimeout: time.Second, RelistEvery: 20 * time.Millisecond, Host: Host{ProcRoot: "/proc"}, IsKey: anyKey}, func(e runtime.Event) {
 		switch e.Kind {
 		case runtime.EventSynced:
 			synced++
@@ -101,7 +103,7 @@ func (s *crowd) Inspect(ctx context.Context, key string) (runtime.Container, err
 		return runtime.Container{}, ctx.Err()
 	}
 	c := s.c
-	c.Name = key
+	c.Name, c.ID.Container = key, key
 	return c, nil
 }
 
@@ -130,7 +132,7 @@ func TestContainersThatHang(t *testing.T) {
 			seen, synced, unseen := 0, false, 0
 			began := time.Now()
 			err := Follow(ctx, &crowd{hang: c.hang, keys: keys}, Options{Engine: "fake", Title: "Fake", Logger: slog.New(slog.DiscardHandler),
-				CallTimeout: time.Second, RelistEvery: time.Hour, Host: Host{ProcRoot: "/proc"}}, func(e runtime.Event) {
+				CallTimeout: time.Second, RelistEvery: time.Hour, Host: Host{ProcRoot: "/proc"}, IsKey: anyKey}, func(e runtime.Event) {
 				switch e.Kind {
 				case runtime.EventSeen:
 					seen++
@@ -173,7 +175,7 @@ func TestTooManyContainers(t *testing.T) {
 			}()
 			seen, lost := 0, ""
 			err := Follow(ctx, s, Options{Engine: "fake", Title: "Fake", Logger: slog.New(slog.DiscardHandler),
-				CallTimeout: time.Second, RelistEvery: time.Hour, Host: Host{ProcRoot: "/proc"}}, func(e runtime.Event) {
+				CallTimeout: time.Second, RelistEvery: time.Hour, Host: Host{ProcRoot: "/proc"}, IsKey: anyKey}, func(e runtime.Event) {
 				switch e.Kind {
 				case runtime.EventSeen:
 					if seen++; seen > 3*maxContainers {
@@ -191,6 +193,71 @@ func TestTooManyContainers(t *testing.T) {
 	}
 }
 
+// liar answers about another container than it is asked about, where its key says so.
+type liar struct{ talker }
+
+func (s *liar) Open(ctx context.Context) (Session, error) {
+	_, err := s.crowd.Open(ctx)
+	return s, err
+}
+
+func (s *liar) Inspect(ctx context.Context, key string) (runtime.Container, error) {
+	c, err := s.crowd.Inspect(ctx, key)
+	c.ID.Container = strings.TrimPrefix(idOf(key), "of-another-")
+	return c, err
+}
+
+// TestWordsThatAreNoIDs: a runtime is asked about IDs alone, whether it lists other words or tells of
+// them, and is believed on the container that it was asked about. Nothing is kept of another word.
+func TestWordsThatAreNoIDs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		notices := make(chan Notice)
+		var asked []string
+		var mu sync.Mutex
+		s := &liar{talker{notices: notices, crowd: crowd{keys: []string{"ns/a", "ns/../b", "ns/", "ns/c?x=", "ns/of-another-d"}}}}
+		s.hang = func(key string) bool {
+			mu.Lock()
+			defer mu.Unlock()
+			asked = append(asked, key)
+			return false
+		}
+		isKey := func(key string) bool {
+			id, ok := strings.CutPrefix(key, "ns/")
+			return ok && id != "" && strings.Trim(id, "abcdefghijklmnopqrstuvwxyz-") == ""
+		}
+		go func() {
+			for _, key := range []string{"ns/" + strings.Repeat("/..", 1<<20), "ns/c/json?", "", "ns/d", "ns/of-another-e", "ns/f"} {
+				notices <- Notice{Key: key}
+			}
+		}()
+		var seen, unseen []string
+		var log strings.Builder
+		err := Follow(ctx, s, Options{Engine: "fake", Title: "Fake", Logger: slog.New(slog.NewTextHandler(&log, nil)),
+			CallTimeout: time.Second, RelistEvery: time.Hour, Host: Host{ProcRoot: "/proc"}, IsKey: isKey}, func(e runtime.Event) {
+			switch e.Kind {
+			case runtime.EventSynced:
+				unseen = e.Unseen
+			case runtime.EventSeen:
+				if seen = append(seen, e.Container.ID.Container); e.Container.ID.Container == "f" {
+					cancel()
+				}
+			}
+		})
+		slices.Sort(asked)
+		if want := []string{"ns/a", "ns/d", "ns/f", "ns/of-another-d", "ns/of-another-e"}; !slices.Equal(asked, want) {
+			t.Errorf("asked about %q, want %q", asked, want)
+		}
+		if !slices.Equal(seen, []string{"a", "d", "f"}) || !slices.Equal(unseen, []string{"of-another-d"}) || !errors.Is(err, context.Canceled) {
+			t.Errorf("seen are %q, unseen %q, %v", seen, unseen, err)
+		}
+		if strings.Count(log.String(), "whose ID is none") != 1 || log.Len() > 4096 {
+			t.Errorf("%d bytes are logged: %.4096s", log.Len(), log.String())
+		}
+	})
+}
+
 // chatty fails with as many words as it likes.
 type chatty string
 
@@ -202,7 +269,7 @@ func TestReasonIsBounded(t *testing.T) {
 	defer cancel()
 	reason := ""
 	_ = Follow(ctx, chatty(strings.Repeat("é", 1<<20)), Options{Engine: "fake", Title: "Fake", Logger: slog.New(slog.DiscardHandler),
-		Host: Host{ProcRoot: "/proc"}}, func(e runtime.Event) {
+		Host: Host{ProcRoot: "/proc"}, IsKey: anyKey}, func(e runtime.Event) {
 		reason = e.Reason
 		cancel()
 	})
@@ -242,7 +309,7 @@ func TestEndsWhileItHangs(t *testing.T) {
 	s := &crowd{keys: []string{"a"}, hang: func(string) bool { return hangs.Load() }}
 	s.c = runtime.Container{ID: runtime.ID{Container: "a", StartTick: tick}, InitPID: process.Process.Pid}
 	err = Follow(ctx, s, Options{Engine: "fake", Title: "Fake", Logger: slog.New(slog.DiscardHandler),
-		CallTimeout: 10 * time.Millisecond, RelistEvery: 20 * time.Millisecond, Host: Host{ProcRoot: "/proc"}}, func(e runtime.Event) {
+		CallTimeout: 10 * time.Millisecond, RelistEvery: 20 * time.Millisecond, Host: Host{ProcRoot: "/proc"}, IsKey: anyKey}, func(e runtime.Event) {
 		switch e.Kind {
 		case runtime.EventSynced:
 			hangs.Store(true)
