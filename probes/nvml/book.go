@@ -46,8 +46,8 @@ func newBook() book {
 	return book{devices: map[string]*reading{}, cursors: map[string]uint64{}, skips: skips{}}
 }
 
-// take enters one device's reading.
-func (b *book) take(d probes.Device, cursor uint64, now time.Time) {
+// take enters one device's reading, for which there may be no room.
+func (b *book) take(d probes.Device, cursor uint64, now time.Time) error {
 	if d.UUID == "" { // it could not even be named: it is the one that stood there before
 		d = b.identify(d)
 	}
@@ -57,6 +57,9 @@ func (b *book) take(d probes.Device, cursor uint64, now time.Time) {
 		}
 	}
 	id := cmp.Or(d.UUID, wire.IndexID(d.Index))
+	if err := b.room(id, d); err != nil {
+		return err
+	}
 	k := b.devices[id]
 	if k == nil {
 		k = &reading{}
@@ -72,6 +75,7 @@ func (b *book) take(d probes.Device, cursor uint64, now time.Time) {
 	if cursor != 0 && d.UUID != "" {
 		b.cursors[d.UUID] = cursor
 	}
+	return nil
 }
 
 // identify gives a nameless device the identity of the one last read at its index.
@@ -194,6 +198,16 @@ func (s skips) add(key wire.CallKey, why string, now time.Time) bool {
 func (s skips) leave(key wire.CallKey, why string, now time.Time) {
 	v := s[key]
 	if v == nil {
+		for k, old := range s { // names are the child's: those that are tried again are let go first
+			if len(s) < maxSkips {
+				break
+			} else if !old.until.After(now) {
+				delete(s, k)
+			}
+		}
+		if len(s) >= maxSkips {
+			clear(s)
+		}
 		v = &skipped{next: skipFirst}
 		s[key] = v
 	}

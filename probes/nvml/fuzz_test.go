@@ -15,6 +15,35 @@ type nowhere struct{ io.Writer }
 
 func (nowhere) Close() error { return nil }
 
+// sayingChild is a child that says so, and ends.
+func sayingChild(t *testing.T, say func(out io.Writer)) *process {
+	t.Helper()
+	replies, child, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	page, file, err := wire.NewPage()
+	if err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan struct{})
+	close(ended)
+	p := &process{page: page, asks: nowhere{io.Discard}, replies: replies, answers: make(chan wire.Answer, answersQueued), quit: make(chan struct{}), done: ended}
+	p.readers.Go(p.listen)
+	p.readers.Go(func() {
+		say(child)
+		_ = child.Close()
+	})
+	t.Cleanup(func() {
+		close(p.quit)
+		_ = replies.Close()
+		p.readers.Wait()
+		page.Close()
+		_ = file.Close()
+	})
+	return p
+}
+
 // What a child says is a reading, or an error: devices each once and in order, samples once and no more
 // than may wait, until the child says that it fails, is of another version, or says what is no answer.
 func FuzzAnswers(f *testing.F) {
@@ -29,38 +58,16 @@ func FuzzAnswers(f *testing.F) {
 	f.Add([]byte(`{"device":{"uuid":"GPU-a","duty":[{"at":1,"duty":1}]}}`+"\n"), uint16(maxPending+3))
 	f.Fuzz(func(t *testing.T, b []byte, times uint16) {
 		said := bytes.Repeat(b, 1+min(int(times), (1<<20)/(len(b)+1)))
-		replies, child, err := os.Pipe()
-		if err != nil {
-			t.Fatal(err)
-		}
-		page, file, err := wire.NewPage()
-		if err != nil {
-			t.Fatal(err)
-		}
-		ended := make(chan struct{})
-		close(ended)
-		p := &process{page: page, asks: nowhere{io.Discard}, replies: replies, answers: make(chan wire.Answer, answersQueued), quit: make(chan struct{}), done: ended}
-		p.readers.Go(p.listen)
-		p.readers.Go(func() {
-			_, _ = child.Write(said) // who listens may have had enough
-			_ = child.Close()
-		})
-		defer func() {
-			close(p.quit)
-			_ = replies.Close()
-			p.readers.Wait()
-			page.Close()
-			_ = file.Close()
-		}()
-
+		p := sayingChild(t, func(out io.Writer) { _, _ = out.Write(said) }) // who listens may have had enough
 		r := &Reader{o: Options{ProcRoot: t.TempDir()}.withDefaults(), book: newBook(), news: make(chan struct{})}
+		var err error
 		for err == nil {
 			if _, err = r.reading(t.Context(), p); err == nil {
 				checkBook(t, r)
 			}
 		}
 		fail, quiet := (*wire.Failure)(nil), (*silence)(nil)
-		if !errors.As(err, &fail) && (!errors.As(err, &quiet) || !quiet.dead) {
+		if !errors.As(err, &fail) && !errors.Is(err, errNotOurs) && (!errors.As(err, &quiet) || !quiet.dead) {
 			t.Fatalf("%q ends a reading with %v", b, err)
 		}
 		if hello := r.book.hello; hello != (wire.Hello{}) && hello.Protocol != wire.Protocol {
@@ -74,6 +81,9 @@ func FuzzAnswers(f *testing.F) {
 func checkBook(t *testing.T, r *Reader) {
 	t.Helper()
 	known := len(r.book.devices)
+	if known > maxDevices {
+		t.Fatalf("%d devices are kept", known)
+	}
 	list, err := r.Read(t.Context())
 	if err != nil || len(list) != known {
 		t.Fatalf("%d devices are told of %d, %v", len(list), known, err)

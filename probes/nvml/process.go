@@ -34,6 +34,7 @@ type process struct {
 	asks    io.WriteCloser
 	replies *os.File
 	answers chan wire.Answer // closed when the child can say no more
+	odd     error            // what it said last is no child's of ours; set before answers is closed
 	quit    chan struct{}
 	done    <-chan struct{} // closed when the child is reaped
 	said    child.Tail      // the end of its standard error
@@ -151,12 +152,15 @@ func startProcess(argv []string) (*process, error) {
 	return p, nil
 }
 
-// listen decodes answers until the pipe ends.
+// listen decodes answers until the pipe ends. What is no answer is not kept.
 func (p *process) listen() {
 	defer close(p.answers)
 	for lines := wire.NewLines(p.replies); lines.Scan(); {
 		var a wire.Answer
 		if json.Unmarshal(lines.Bytes(), &a) != nil {
+			return // the last line of one that ended may be cut short
+		}
+		if p.odd = bounded(&a); p.odd != nil {
 			return
 		}
 		select {
@@ -236,6 +240,9 @@ func (p *process) next(ctx context.Context, o Options) (wire.Answer, error) {
 	for {
 		select {
 		case a, ok := <-p.answers:
+			if !ok && p.odd != nil {
+				return a, p.odd
+			}
 			if !ok {
 				return a, p.death()
 			}

@@ -58,7 +58,7 @@ func TestDelivery(t *testing.T) {
 					sent[id]++
 					d.Duty = append(d.Duty, probes.DutySample{AtNs: sent[id]})
 				}
-				b.take(d, 1, now)
+				_ = b.take(d, 1, now)
 			}
 			b.complete(wire.End{}, 0)
 			if rapid.Bool().Draw(t, "read") {
@@ -76,13 +76,13 @@ func TestDelivery(t *testing.T) {
 func TestBookOfLost(t *testing.T) {
 	b, now := newBook(), time.Now()
 	node := 1
-	b.take(probes.Device{Index: 0, UUID: "GPU-a", AtNs: 1}, 1, now)
-	b.take(probes.Device{Index: 1, UUID: "GPU-b", Minor: 5, NUMA: &node, MemUsed: 7, AtNs: 1}, 1, now)
-	b.take(probes.Device{Index: 1, UUID: "MIG-c", Parent: "GPU-b", AtNs: 1}, 0, now)
+	_ = b.take(probes.Device{Index: 0, UUID: "GPU-a", AtNs: 1}, 1, now)
+	_ = b.take(probes.Device{Index: 1, UUID: "GPU-b", Minor: 5, NUMA: &node, MemUsed: 7, AtNs: 1}, 1, now)
+	_ = b.take(probes.Device{Index: 1, UUID: "MIG-c", Parent: "GPU-b", AtNs: 1}, 0, now)
 	b.complete(wire.End{}, 1)
 
-	b.take(probes.Device{Index: 0, UUID: "GPU-a", AtNs: 2}, 1, now)
-	b.take(probes.Device{Index: 1, AtNs: 2, Lost: "fell off the bus"}, 0, now)
+	_ = b.take(probes.Device{Index: 0, UUID: "GPU-a", AtNs: 2}, 1, now)
+	_ = b.take(probes.Device{Index: 1, AtNs: 2, Lost: "fell off the bus"}, 0, now)
 	if !b.complete(wire.End{}, 2) {
 		t.Error("a lost device is not told")
 	}
@@ -91,7 +91,7 @@ func TestBookOfLost(t *testing.T) {
 		t.Error(diff)
 	}
 
-	b.take(probes.Device{Index: 0, UUID: "GPU-a", AtNs: 3}, 1, now)
+	_ = b.take(probes.Device{Index: 0, UUID: "GPU-a", AtNs: 3}, 1, now)
 	b.complete(wire.End{}, 3)
 	if got := b.deliver(3, time.Second); len(got) != 2 || got[1].Lost != "no longer listed by the driver" {
 		t.Errorf("%+v", got)

@@ -237,7 +237,7 @@ func (r *Reader) reading(ctx context.Context, p *process) (lost bool, err error)
 	if err := p.ask(q); err != nil {
 		return false, p.death()
 	}
-	for {
+	for range maxAnswers {
 		a, err := p.next(ctx, r.o)
 		if err != nil {
 			return false, err
@@ -251,13 +251,17 @@ func (r *Reader) reading(ctx context.Context, p *process) (lost bool, err error)
 		case a.Hello != nil:
 			r.update(func(b *book) { b.hello = *a.Hello })
 		case a.Device != nil:
-			r.update(func(b *book) { b.take(*a.Device, a.Cursor, time.Now()) })
+			a.Device.AtNs = min(a.Device.AtNs, procfs.MonotonicNs()) // else it would never be old
+			if r.update(func(b *book) { err = b.take(*a.Device, a.Cursor, time.Now()) }); err != nil {
+				return false, err
+			}
 		case a.End != nil:
 			r.update(func(b *book) { lost = b.complete(*a.End, procfs.MonotonicNs()) })
 			r.say("", true)
 			return lost, nil
 		}
 	}
+	return false, fmt.Errorf("%w: a reading of it has no end", errNotOurs)
 }
 
 func (r *Reader) request() wire.Request {
