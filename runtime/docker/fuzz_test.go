@@ -69,7 +69,7 @@ func FuzzInspect(f *testing.F) {
 		for key, value := range c.Labels {
 			size += len(key) + len(value)
 		}
-		if len(c.Name) > 255 || len(c.Image) > 4096 || len(c.Labels) > 128 || size > 64<<10 {
+		if len(c.Name) > 255 || len(c.Image) > 4096 || len(c.Labels) > 128 || size > 8<<10 {
 			t.Fatalf("kept are %d bytes of a name, %d of an image's, %d of %d labels", len(c.Name), len(c.Image), size, len(c.Labels))
 		}
 		if decoded && info.HostConfig != nil {

@@ -24,7 +24,7 @@ const (
 	maxLabels          = 128
 	maxLabelKeyBytes   = 256
 	maxLabelValueBytes = 4096
-	maxLabelBytes      = 64 << 10 // of all keys and values of a container: there may be a thousand of them
+	maxLabelBytes      = 8 << 10 // of all keys and values of a container: of 8,192 that is 64 MiB
 )
 
 // The same of what else an engine says of a container; Docker bounds no name.

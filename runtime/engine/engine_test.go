@@ -34,7 +34,7 @@ func TestBoundLabelsInAll(t *testing.T) {
 	for key, value := range got {
 		bytes += len(key) + len(value)
 	}
-	if got["trimtab.enable"] != "true" || bytes > maxLabelBytes || bytes < maxLabelBytes-2*maxLabelValueBytes {
+	if got["trimtab.enable"] != "true" || bytes > maxLabelBytes || bytes < maxLabelBytes-maxLabelValueBytes-maxLabelKeyBytes {
 		t.Errorf("%d labels of %d bytes, enabled %q", len(got), bytes, got["trimtab.enable"])
 	}
 }

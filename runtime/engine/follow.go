@@ -79,7 +79,7 @@ type watcher struct {
 	o      Options
 	source Source
 	sink   func(runtime.Event)
-	known  map[string]runtime.Container // by key: seen and not gone
+	known  map[string]runtime.Container // by key: seen and not gone; without Start, which may be megabytes of each
 	broken map[string]bool              // by key: run, but their control group cannot be found
 	synced bool                         // the runtime answers
 	lost   bool                         // EventLost is out, EventSynced not yet
@@ -315,15 +315,18 @@ func (w *watcher) take(a answer, tell found) error {
 
 // see tells the sink what is new.
 func (w *watcher) see(key string, c runtime.Container) {
-	if known, ok := w.known[key]; !ok || !reflect.DeepEqual(known, c) {
+	told := c
+	told.Start = nil // of one life it does not change
+	if known, ok := w.known[key]; !ok || !reflect.DeepEqual(known, told) {
 		w.announce(key, c)
 	}
 }
 
 // announce tells the sink even what it knows, as a first listing does.
 func (w *watcher) announce(key string, c runtime.Container) {
-	w.known[key] = c
 	w.emit(runtime.Event{Kind: runtime.EventSeen, Container: c})
+	c.Start = nil
+	w.known[key] = c
 }
 
 func (w *watcher) gone(key string, c runtime.Container) {

@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"os"
 	"os/exec"
+	goruntime "runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -256,6 +257,65 @@ func TestWordsThatAreNoIDs(t *testing.T) {
 			t.Errorf("%d bytes are logged: %.4096s", log.Len(), log.String())
 		}
 	})
+}
+
+// TestWhatContainersAreMadeOfIsNotKept: their arguments and environment, megabytes of each, are told once, and
+// a listing that finds them as they were tells nothing.
+func TestWhatContainersAreMadeOfIsNotKept(t *testing.T) {
+	const containers, each = 512, 256 << 10
+	s := &crowd{hang: func(string) bool { return false }}
+	for i := range containers {
+		s.keys = append(s.keys, strconv.Itoa(i))
+	}
+	source := &made{crowd: s, bytes: each}
+	heap := func() uint64 {
+		goruntime.GC()
+		var m goruntime.MemStats
+		goruntime.ReadMemStats(&m)
+		return m.HeapAlloc
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	before, told, kept := heap(), 0, uint64(0)
+	err := Follow(ctx, source, Options{Engine: "fake", Title: "Fake", Logger: slog.New(slog.DiscardHandler),
+		CallTimeout: time.Second, RelistEvery: 10 * time.Millisecond, Host: Host{ProcRoot: "/proc"}, IsKey: anyKey}, func(e runtime.Event) {
+		switch e.Kind {
+		case runtime.EventSeen:
+			if told++; e.Container.Start == nil || len(e.Container.Start.Env[0]) != each {
+				t.Errorf("told without what it is made of: %+.100v", e.Container)
+			}
+			if told > containers { // it changed its name
+				cancel()
+			}
+		case runtime.EventSynced:
+			kept = heap() - before
+			source.renamed.Store(true)
+		}
+	})
+	if told != containers+1 || kept > 16<<20 || !errors.Is(err, context.Canceled) {
+		t.Errorf("%d were told of, want %d; %d MiB are kept of %d (%v)", told, containers+1, kept>>20, containers*each>>20, err)
+	}
+}
+
+// made are containers of which much is told; the last may be renamed.
+type made struct {
+	*crowd
+	bytes   int
+	renamed atomic.Bool
+}
+
+func (s *made) Open(ctx context.Context) (Session, error) {
+	_, err := s.crowd.Open(ctx)
+	return s, err
+}
+
+func (s *made) Inspect(ctx context.Context, key string) (runtime.Container, error) {
+	c, err := s.crowd.Inspect(ctx, key)
+	c.Start = &runtime.Start{Env: []string{strings.Repeat("x", s.bytes)}}
+	if s.renamed.Load() && key == s.keys[len(s.keys)-1] {
+		c.Name = "another"
+	}
+	return c, err
 }
 
 // chatty fails with as many words as it likes.
