@@ -90,10 +90,6 @@ func (r *recorder) Write(kind string, v any) error {
 
 // Tee writes what comes in from now on, for so long, to w.
 func (r *recorder) Tee(ctx context.Context, w io.Writer, d time.Duration) error {
-	out, err := recording.NewWriter(w, r.header())
-	if err != nil {
-		return err
-	}
 	t := make(tee, 64)
 	r.mu.Lock()
 	full := len(r.tees) >= maxTees
@@ -109,6 +105,10 @@ func (r *recorder) Tee(ctx context.Context, w io.Writer, d time.Duration) error 
 		delete(r.tees, t)
 		r.mu.Unlock()
 	}()
+	out, err := recording.NewWriter(w, r.header()) // it takes memory: for those alone who have a place
+	if err != nil {
+		return err
+	}
 	end := time.After(d)
 	for {
 		select {

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	goruntime "runtime"
 	"strings"
 	"testing"
 	"time"
@@ -190,6 +191,14 @@ func TestRecordingsAreFew(t *testing.T) {
 	}
 	if err := r.Tee(t.Context(), io.Discard, time.Hour); err == nil || !strings.Contains(err.Error(), "run already") {
 		t.Errorf("one more: %v", err)
+	}
+	var before, after goruntime.MemStats
+	goruntime.ReadMemStats(&before)
+	for range 64 { // who finds no place may ask in a loop
+		_ = r.Tee(t.Context(), io.Discard, time.Hour)
+	}
+	if goruntime.ReadMemStats(&after); after.TotalAlloc-before.TotalAlloc > 4<<20 {
+		t.Errorf("64 that found no place took %d MiB", (after.TotalAlloc-before.TotalAlloc)>>20)
 	}
 	cancel()
 	for range maxTees {
