@@ -27,6 +27,7 @@ import (
 	"github.com/trimtab/trimtab/runtime/device"
 	"github.com/trimtab/trimtab/tuner/actuator"
 	"github.com/trimtab/trimtab/tuner/agent"
+	"github.com/trimtab/trimtab/tuner/api"
 	"github.com/trimtab/trimtab/tuner/config"
 	"github.com/trimtab/trimtab/tuner/control"
 	"github.com/trimtab/trimtab/tuner/enrolment"
@@ -73,6 +74,7 @@ type components struct {
 	receivers    *notify.Notifier
 	handover     bool
 	lastTick     atomic.Pointer[time.Time] // the agent's
+	taken        [3]api.Meter              // connections, by the API, the metrics and the page
 	lock         *os.File
 	hostLock     *os.File // nil: none could be made
 	log          *slog.Logger
@@ -252,6 +254,12 @@ func (p *components) options(status func(string)) agent.Options {
 		Identify: p.identifier.Of, Actuator: p.actuator, Manuals: p.manuals, Holds: p.holds, Preflight: p.preflight, Above: above, GPU: p.visibilities, GPUMemory: stored[map[string][]runtime.DeviceRule]{p.state, topicGPU}, Visibility: &actuator.Visibility{GPUVisibilities: p.visibilities}, Disabled: disabled,
 		Settings: settings(p.cfg), Tick: time.Duration(p.cfg.Tick), Version: version(), Handover: p.handover,
 		Notify: status, Alive: p.beat, Series: p.series, Log: p.log,
+		Others: func() (sum time.Duration) {
+			for i := range p.taken {
+				sum += p.taken[i].Spent()
+			}
+			return sum
+		},
 	}
 	if p.history != nil {
 		o.History, o.Accounts = p.history, p.history

@@ -113,6 +113,7 @@ func runGroup(cmd *cobra.Command, level *slog.LevelVar, p *components, n *system
 	if err != nil {
 		return err
 	}
+	listener.Meter = &p.taken[0]
 	var g run.Group
 	add := func(work func(context.Context) error) {
 		ctx, cancel := context.WithCancel(cmd.Context())
@@ -132,13 +133,13 @@ func runGroup(cmd *cobra.Command, level *slog.LevelVar, p *components, n *system
 	if c := cfg.Metrics; c.Listen != "" {
 		own := log.With("component", "metrics")
 		if err := addServer(add, &httpd.Server{Name: "metrics", Listens: c.Listen, Group: cfg.API.ReadGroup, WebConfig: c.WebConfig,
-			Handler: metrics.Handler(version(), p.loop.Snapshot, p.alive, own), Logger: own}); err != nil {
+			Handler: metrics.Handler(version(), p.loop.Snapshot, p.alive, own), Logger: own, Meter: &p.taken[1]}); err != nil {
 			log.Error("metrics are not served", "error", err)
 		}
 	}
 	if c := cfg.Page; c.Listen != "" {
 		if err := addServer(add, &httpd.Server{Name: "page", Listens: c.Listen, Group: cfg.API.ReadGroup, WebConfig: c.WebConfig,
-			Handler: page.Handler(c.Listen, c.Hosts, p.loop.Snapshot, server.Looking()), Logger: log.With("component", "page")}); err != nil {
+			Handler: page.Handler(c.Listen, c.Hosts, p.loop.Snapshot, server.Looking()), Logger: log.With("component", "page"), Meter: &p.taken[2]}); err != nil {
 			log.Error("the page is not served", "error", err)
 		}
 	}

@@ -7,6 +7,7 @@ import (
 	"os"
 	goruntime "runtime"
 	"runtime/debug"
+	"strconv"
 	"syscall"
 	"time"
 	"unsafe"
@@ -19,9 +20,17 @@ const (
 	childPrefix = "child-"
 	childStorm  = childPrefix + "storm" // DELAY TIME: a storm of context switches; prints a stormResult
 	childIdle   = childPrefix + "idle"  // EVERY: wakes so often for about half a millisecond of work; 0: sleeps
+	childHold   = childPrefix + "hold"  // ADDRESS FROM COUNT: holds connections; on the host, as another user
 )
 
 func child(name string, args []string) error {
+	if name == childHold && len(args) == 3 {
+		count, err := strconv.Atoi(args[2])
+		if err != nil {
+			return err
+		}
+		return hold(args[0], args[1], count)
+	}
 	var ds []time.Duration
 	for _, a := range args {
 		d, err := time.ParseDuration(a)

@@ -36,6 +36,7 @@ func groups() []group {
 		{"storm", measureStorm},
 		{"idle", measureIdle},
 		{"scale", measureScale},
+		{"held", measureHeld},
 		{"react", measureReact},
 		{"reach", measureReach},
 		{"fidelity", measureFidelity},

@@ -129,7 +129,9 @@ type Options struct {
 	Handover   bool // the daemon before handed over: what it left stands
 	Notify     func(status string)
 	Alive      func() // called once a tick, for the watchdog
-	Log        *slog.Logger
+	// Others is the CPU time that connections of anybody's took; nil: it counts as the daemon's own.
+	Others func() time.Duration
+	Log    *slog.Logger
 }
 
 // Agent runs the daemon. Its exported methods may be called from any goroutine.

@@ -3,6 +3,7 @@ package agent
 import (
 	"context"
 	"math"
+	goruntime "runtime"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -82,6 +83,32 @@ func TestReportsAreNotShed(t *testing.T) {
 		}
 		if shed.Next(s.own, bound) {
 			t.Errorf("a report that took %.1f s has readings taken every %d ticks", report, shed.Every())
+		}
+	}
+}
+
+// TestConnectionsAreNotShed: nor is what connections of anybody's take.
+func TestConnectionsAreNotShed(t *testing.T) {
+	var took time.Duration
+	for _, counted := range []bool{true, false} {
+		l := &Agent{}
+		if counted {
+			l.o.Others = func() time.Duration { return took }
+		}
+		stretch := func() {
+			l.measureSelf()
+			l.spent.at = time.Now().Add(-10 * time.Second)
+		}
+		stretch()
+		goruntime.LockOSThread()
+		before := threadCPU()
+		for threadCPU()-before < time.Second/2 { // another's work
+		}
+		took += threadCPU() - before
+		goruntime.UnlockOSThread()
+		stretch()
+		if few := l.spent.own < l.spent.use/2; few != counted || l.spent.use < 0.02 {
+			t.Errorf("counted %v: %.3f CPUs are its own, of %.3f", counted, l.spent.own, l.spent.use)
 		}
 	}
 }

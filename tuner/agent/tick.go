@@ -185,21 +185,21 @@ type spending struct {
 	at  time.Time
 	cpu float64 // seconds since start
 	use float64 // CPUs, mean of the last stretch
-	// own is use without reports. One of a week takes as much CPU as reading 1,000 containers for a
-	// minute: who asks for it must not make the daemon read less often, which saves nothing of it.
-	own, reports float64 // CPUs, and seconds since start
+	// own is use without what others had it do: reports, of which one of a week takes as much CPU as reading
+	// 1,000 containers for a minute, and connections. Nothing of that is saved where it reads less often.
+	own, others float64 // CPUs, and seconds since start
 	// Asking the kernel what each map holds takes as long as reading ten containers.
 	probes   []probes.Cost // in the agent's order of probes
 	resident uint64
 }
 
-// next takes in the seconds used since the start, in all and for reports.
-func (s *spending) next(now time.Time, cpu, reports float64) {
+// next takes in the seconds used since the start, in all and for others.
+func (s *spending) next(now time.Time, cpu, others float64) {
 	if length := now.Sub(s.at).Seconds(); !s.at.IsZero() && length > 0 {
 		s.use = (cpu - s.cpu) / length
-		s.own = max(0, s.use-(reports-s.reports)/length)
+		s.own = max(0, s.use-(others-s.others)/length)
 	}
-	s.at, s.cpu, s.reports = now, cpu, reports
+	s.at, s.cpu, s.others = now, cpu, others
 }
 
 // measureSelf renews the daemon's own use every ten seconds.
@@ -218,7 +218,11 @@ func (l *Agent) measureSelf() {
 		cpu += float64(cost.ChildNs) / 1e9
 		l.spent.probes = append(l.spent.probes, cost)
 	}
-	l.spent.next(time.Now(), cpu, time.Duration(l.accounts.reportNs.Load()).Seconds())
+	others := time.Duration(l.accounts.reportNs.Load())
+	if l.o.Others != nil {
+		others += l.o.Others()
+	}
+	l.spent.next(time.Now(), cpu, others.Seconds())
 	l.shedding()
 }
 

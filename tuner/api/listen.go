@@ -32,6 +32,7 @@ type Listener struct {
 	ids    groupIDs
 	rooms  map[Access]chan struct{}
 	close  func() error
+	Meter  *Meter // of what taking connections costs; nil: it is not counted
 }
 
 // Listen binds the socket. It fails with ErrRunning if another daemon holds it; a
@@ -145,6 +146,7 @@ func (l *Listener) Accept() (net.Conn, error) {
 		}
 		access := l.groups.access(peer, &l.ids)
 		room := l.rooms[access]
+		l.Meter.Note()
 		select {
 		case room <- struct{}{}:
 			return &peerConn{UnixConn: conn, access: access, room: room}, nil

@@ -266,3 +266,41 @@ func crowd(t *testing.T, gid uint32) {
 		t.Error(err)
 	}
 }
+
+// TestConnectionsAreMetered: what taking them costs is told, whoever makes them.
+func TestConnectionsAreMetered(t *testing.T) {
+	socket := filepath.Join(t.TempDir(), "sock")
+	l, err := api.Listen(socket, api.Groups{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.Meter = &api.Meter{}
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		for {
+			conn, err := l.Accept()
+			if err != nil {
+				return
+			}
+			_ = conn.Close() // only taken
+		}
+	}()
+	for range 100 {
+		conn, err := net.Dial("unix", socket)
+		if err == nil {
+			_, err = conn.Read(make([]byte, 1)) // until it is closed
+			_ = conn.Close()
+		}
+		if !errors.Is(err, io.EOF) {
+			t.Fatal(err)
+		}
+	}
+	if spent := l.Meter.Spent(); spent <= 0 || spent > time.Minute {
+		t.Errorf("taking 100 took %v of a CPU", spent)
+	}
+	if err := l.Close(); err != nil {
+		t.Error(err)
+	}
+	<-ended
+}

@@ -41,6 +41,7 @@ type Server struct {
 	WebConfig string // exporter-toolkit's file with TLS and users; "": neither
 	Handler   http.Handler
 	Logger    *slog.Logger
+	Meter     *api.Meter // of what taking connections costs; nil: it is not counted
 }
 
 // CheckWebConfig reports what is wrong with a file for Server.WebConfig,
@@ -73,7 +74,8 @@ func (s *Server) Listen(ctx context.Context) (net.Listener, error) {
 // Run serves on l until ctx ends, and closes it. Requests' contexts end with ctx. It returns
 // nil when ctx ended it.
 func (s *Server) Run(ctx context.Context, l net.Listener) error {
-	open := connections{since: map[net.Conn]standing{}}
+	open := connections{since: map[net.Conn]standing{}, held: map[string]int{}}
+	l = &paced{Listener: l, meter: s.Meter}
 	srv := &http.Server{Handler: s.Handler, ReadHeaderTimeout: readHeaderTimeout, ReadTimeout: readTimeout, WriteTimeout: writeTimeout,
 		IdleTimeout: idleTimeout, MaxHeaderBytes: maxHeaderBytes, ConnState: open.note,
 		HTTP2:       &http.HTTP2Config{MaxConcurrentStreams: maxStreams},
@@ -90,23 +92,25 @@ func (s *Server) Run(ctx context.Context, l net.Listener) error {
 	return fmt.Errorf("serving %s on %s: %w", s.Name, s.Listens, err)
 }
 
-// connections bounds how many a server holds. Where one more comes, the one that has asked
-// nothing for the longest time goes; where all are served, the one that is served longest. So
-// who holds many keeps nobody out.
+// connections bounds how many a server holds. Where one more comes, one of the owner goes who holds most: the
+// one that has asked nothing for the longest time; where all are served, the one that is served longest. So
+// who holds many keeps nobody out, and takes nobody's.
 type connections struct {
 	mu    sync.Mutex
 	since map[net.Conn]standing
+	held  map[string]int // by owner
 }
 
-// standing is since when a connection is served, or asks nothing.
+// standing is since when a connection is served, or asks nothing, and whose it is.
 type standing struct {
 	at     time.Time
 	served bool
+	owner  string
 }
 
 // note is http.Server's ConnState.
 func (c *connections) note(conn net.Conn, state http.ConnState) {
-	victim := c.change(conn, state, time.Now())
+	victim := c.change(conn, state, ownerOf(conn), time.Now())
 	if t, ok := victim.(*tls.Conn); ok {
 		victim = t.NetConn() // TLS would wait to say goodbye, and new ones with it
 	}
@@ -115,32 +119,55 @@ func (c *connections) note(conn net.Conn, state http.ConnState) {
 	}
 }
 
+func ownerOf(conn net.Conn) string {
+	if t, ok := conn.(*tls.Conn); ok {
+		conn = t.NetConn()
+	}
+	o, _ := conn.(owned) // all are
+	return o.owner
+}
+
 // change takes a connection's new state in, and returns the one that must go.
-func (c *connections) change(conn net.Conn, state http.ConnState, now time.Time) (victim net.Conn) {
+func (c *connections) change(conn net.Conn, state http.ConnState, owner string, now time.Time) (victim net.Conn) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	switch state {
 	case http.StateClosed, http.StateHijacked:
-		delete(c.since, conn)
-	case http.StateActive:
-		c.since[conn] = standing{now, true}
-	case http.StateNew, http.StateIdle:
-		c.since[conn] = standing{now, false}
+		c.drop(conn)
+	case http.StateActive, http.StateNew, http.StateIdle:
+		if _, known := c.since[conn]; !known {
+			c.held[owner]++
+		}
+		c.since[conn] = standing{now, state == http.StateActive, owner}
 	}
 	if len(c.since) <= MaxConnections {
 		return nil
 	}
 	for other, s := range c.since {
-		if other != conn && (victim == nil || s.before(c.since[victim])) {
+		if other != conn && (victim == nil || c.before(s, c.since[victim])) {
 			victim = other
 		}
 	}
-	delete(c.since, victim)
+	c.drop(victim)
 	return victim
 }
 
-// before: it goes sooner.
-func (s standing) before(t standing) bool {
+func (c *connections) drop(conn net.Conn) {
+	s, known := c.since[conn]
+	if !known {
+		return
+	}
+	delete(c.since, conn)
+	if c.held[s.owner]--; c.held[s.owner] <= 0 {
+		delete(c.held, s.owner)
+	}
+}
+
+// before: s goes sooner than t.
+func (c *connections) before(s, t standing) bool {
+	if s.owner != t.owner && c.held[s.owner] != c.held[t.owner] {
+		return c.held[s.owner] > c.held[t.owner]
+	}
 	if s.served != t.served {
 		return t.served
 	}
