@@ -37,6 +37,8 @@ type orders struct {
 	Point      int  // die at this fault point,
 	Delay      time.Duration
 	// Delay: and so long after it, which may be in the middle of a write.
+	Containerd string // its socket; "": where it usually is
+	QuotaOnly  bool   // of the knobs
 }
 
 const ordersEnv = "TRIMTAB_KILLS_ORDERS"
@@ -85,12 +87,12 @@ type hands struct {
 	visibilities *device.Visibility
 }
 
-func newHands(state string, fault func(string)) (hands, error) {
+func newHands(state, containerd string, fault func(string)) (hands, error) {
 	if fault == nil {
 		fault = func(string) {}
 	}
 	log := slog.New(slog.DiscardHandler)
-	engine, err := docker.New(docker.Options{Logger: log})
+	engine, err := docker.New(docker.Options{Logger: log, ContainerdAddress: containerd})
 	if err != nil {
 		return hands{}, err
 	}
@@ -164,7 +166,7 @@ func (h hands) recovery(ctx context.Context, cs []runtime.Container) error {
 
 // live acts at random until it is killed.
 func (o orders) live() error {
-	h, err := newHands(o.State, o.fault())
+	h, err := newHands(o.State, o.Containerd, o.fault())
 	if err != nil {
 		return err
 	}
@@ -172,7 +174,7 @@ func (o orders) live() error {
 	if o.Recover {
 		return h.recovery(ctx, o.Containers)
 	}
-	l := life{hands: h, cs: o.Containers, random: rand.New(rand.NewPCG(o.Seed, 1))}
+	l := life{hands: h, cs: o.Containers, quotaOnly: o.QuotaOnly, random: rand.New(rand.NewPCG(o.Seed, 1))}
 	for range 300 {
 		switch n := l.random.IntN(10); {
 		case n < 5:
@@ -195,9 +197,10 @@ func (o orders) live() error {
 
 type life struct {
 	hands
-	cs     []runtime.Container
-	random *rand.Rand
-	plans  [][]actuator.Item
+	cs        []runtime.Container
+	quotaOnly bool
+	random    *rand.Rand
+	plans     [][]actuator.Item
 }
 
 // plan changes some knobs of some containers. One that is refused (it asks for what
@@ -214,6 +217,12 @@ func (l *life) plan(ctx context.Context) {
 		}
 		var changes []policies.Change
 		values := l.values()
+		if l.quotaOnly { // in the period that stands, as a policy's
+			quotaUs, _, _ := runtime.ParseQuota(values[runtime.KnobCPUQuota]) // of a plan without one nothing is made
+			if _, periodUs, err := runtime.ParseQuota(now[runtime.KnobCPUQuota]); err == nil && quotaUs > 0 {
+				values[runtime.KnobCPUQuota] = runtime.Quota(quotaUs, periodUs)
+			}
+		}
 		for _, knob := range values.Sorted() {
 			stands, there := now[knob]
 			_, limited := stands.Int()
@@ -248,6 +257,9 @@ func (l *life) values() runtime.Values {
 	const mib = 1 << 20
 	if quota, ok := perhaps(2, runtime.KnobCPUQuota, 20, 150, 1000); ok {
 		out[runtime.KnobCPUQuota] = runtime.Quota(quota, 100_000)
+	}
+	if l.quotaOnly {
+		return out
 	}
 	perhaps(2, runtime.KnobCPUWeight, 100, 4000, 1)
 	perhaps(4, runtime.KnobCpuset, 0, int64(goruntime.NumCPU()), 1)

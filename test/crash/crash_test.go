@@ -136,7 +136,7 @@ func gpusOf(systemd bool) (args []string, nodes string) {
 // canHide tries it: with systemd's driver a container that systemd does not know to
 // hold a GPU is never written to.
 func (w *worker) canHide(c runtime.Container) bool {
-	h, err := newHands(w.state, nil)
+	h, err := newHands(w.state, "", nil)
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -358,7 +358,7 @@ func (w *worker) bringBack() (by string, err error) {
 	ctx, cancel := context.WithTimeout(w.t.Context(), patience)
 	defer cancel()
 	if w.random.IntN(3) > 0 {
-		h, err := newHands(w.state, nil)
+		h, err := newHands(w.state, "", nil)
 		if err != nil {
 			return "a start", err
 		}

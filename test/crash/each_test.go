@@ -28,7 +28,7 @@ func TestEachKnob(t *testing.T) {
 		delete(all, runtime.KnobCpuset) // there is no other set
 	}
 	host := runtimetest.NeedDocker(t)
-	h, err := newHands(t.TempDir(), nil)
+	h, err := newHands(t.TempDir(), "", nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -100,7 +100,7 @@ func TestLimitGoesBackInSteps(t *testing.T) {
 	const mib, own, cached = 1 << 20, 128, 300
 	host := runtimetest.NeedDocker(t)
 	writes := 0
-	h, err := newHands(t.TempDir(), func(point string) {
+	h, err := newHands(t.TempDir(), "", func(point string) {
 		if point == "apply.before" {
 			writes++
 		}

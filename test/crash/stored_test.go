@@ -2,9 +2,11 @@ package crash
 
 import (
 	"context"
+	"encoding/json"
 	"log/slog"
 	"math/rand/v2"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -32,17 +34,22 @@ func TestStoredValues(t *testing.T) {
 	t.Logf("%s=%d", seedEnv, seed)
 	random := rand.New(rand.NewPCG(seed, 1))
 	ends := storedEnds()
-	right := uint64(0)
+	right, kills := uint64(0), 0
 	for round := range rounds {
 		end := ends[round%uint64(len(ends))]
-		if newStoredRound(t, host, random).run(end) {
+		r := newStoredRound(t, host, random)
+		if r.run(end) {
 			right++
 		}
+		kills += r.kills
 		if t.Failed() {
 			t.Fatalf("round %d of %d: %s", round+1, rounds, end.name)
 		}
 	}
-	t.Logf("the owner's values in %d of %d rounds, %d ways", right, rounds, len(ends))
+	t.Logf("the owner's values in %d of %d rounds, %d ways, %d kills", right, rounds, len(ends), kills)
+	if kills == 0 && rounds >= uint64(len(ends)) {
+		t.Error("nothing was killed")
+	}
 }
 
 // storedEnd is what happens to a container that trimtab has changed through Docker's API.
@@ -87,6 +94,21 @@ func storedEnds() []storedEnd {
 			r.docker("restart", "-t", "0")
 			r.settle()
 		}, false},
+		{"killed", func(r *storedRound) { r.kill(false); r.start() }, false},
+		{"killed, then restarted by hand", func(r *storedRound) { r.kill(false); r.docker("restart", "-t", "0"); r.start() }, false},
+		{"killed, started, killed at that, then stopped", func(r *storedRound) {
+			r.kill(false)
+			r.kill(true)
+			r.docker("stop", "-t", "0")
+			r.start()
+		}, false},
+		{"killed, then updated by its owner, and rebooted", func(r *storedRound) {
+			r.kill(false)
+			r.docker("update", "--cpu-quota", "60000")
+			r.docker("restart", "-t", "0")
+			r.start()
+		}, true},
+		{"killed, purged from the files alone", func(r *storedRound) { r.kill(false); r.purge() }, false},
 	}
 }
 
@@ -100,6 +122,7 @@ type storedRound struct {
 	acts   *actuator.Actuator
 	c      runtime.Container
 	owners string
+	kills  int
 	random *rand.Rand
 }
 
@@ -113,7 +136,7 @@ func newStoredRound(t *testing.T, host runtimetest.DockerHost, random *rand.Rand
 	}
 	r.id = host.Start(t, append(limit, "--restart=always", "--memory=128m", "--memory-swap=256m")...)
 	r.owners = r.inspect()
-	r.through("/nonexistent/containerd.sock")
+	r.through(hiddenContainerd)
 	r.c = runtimetest.Find(t, r.engine, r.id)
 	r.raise(1.5)
 	if r.inspect() == r.owners {
@@ -160,6 +183,48 @@ func (r *storedRound) raise(cpus float64) {
 		Enrolment: policies.Enrolment{Mode: policies.ModeTune, Knobs: []string{"cpu"}},
 		Changes:   []policies.Change{{Knob: runtime.KnobCPUQuota, From: now[runtime.KnobCPUQuota], To: runtime.QuotaFromCPUs(cpus, periodUs)}}}}})
 }
+
+// storedPoints is more fault points than a start has, and fewer than a life.
+const storedPoints = 12
+
+// kill has another process act, or begin as a daemon does, and kills it at any instant, in a write to Docker too.
+// What it had asked of Docker may come to pass behind its end.
+func (r *storedRound) kill(recovering bool) {
+	r.t.Helper()
+	live, runs := r.running()
+	if !runs {
+		r.t.Fatal("it does not run")
+	}
+	o := orders{State: r.state, Containers: []runtime.Container{live}, Seed: r.random.Uint64(), Recover: recovering, QuotaOnly: true,
+		Containerd: hiddenContainerd, Point: 1 + r.random.IntN(storedPoints), Delay: time.Duration(r.random.IntN(40)) * time.Millisecond}
+	text, err := json.Marshal(o)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	self, err := os.Executable()
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	trace, err := os.OpenFile(os.DevNull, os.O_WRONLY, 0)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	defer trace.Close()
+	ctx, cancel := context.WithTimeout(r.t.Context(), patience)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, self)
+	cmd.Env, cmd.ExtraFiles = append(os.Environ(), ordersEnv+"="+string(text)), []*os.File{trace}
+	out, err := cmd.CombinedOutput()
+	if ended := err == nil && recovering; !ended && !killed(err) || ctx.Err() != nil {
+		r.t.Fatalf("a child with %s: %v: %s", text, err, out)
+	}
+	if killed(err) {
+		r.kills++
+	}
+}
+
+// hiddenContainerd is a socket that is not there.
+const hiddenContainerd = "/nonexistent/containerd.sock"
 
 // die ends the container's init; its policy starts it again.
 func (r *storedRound) die() {
