@@ -14,6 +14,7 @@
 #include "uprobe.h"
 
 #define MAX_FUNCTIONS 24 /* of the table */
+#define MAX_LIBRARIES 4 /* that have the same function; the last place is that of all further ones */
 
 struct tick {
 	__u64 count;
@@ -21,7 +22,7 @@ struct tick {
 };
 
 struct ticks {
-	struct tick of[MAX_FUNCTIONS]; /* by COOKIE_CODE */
+	struct tick of[MAX_LIBRARIES][MAX_FUNCTIONS]; /* by COOKIE_LIBRARY and COOKIE_CODE */
 	__u64 stepped; /* a bit for each: its hits are single-stepped, by COOKIE_STEPPED */
 };
 
@@ -41,12 +42,16 @@ int on_entry(void *ctx)
 	__u32 tgid = bpf_get_current_pid_tgid() >> 32;
 	__u64 cookie = bpf_get_attach_cookie(ctx);
 	struct ticks *p = bpf_map_lookup_elem(&processes, &tgid);
-	__u32 i = COOKIE_CODE(cookie);
+	__u32 i = COOKIE_CODE(cookie), library = COOKIE_LIBRARY(cookie);
+	struct tick *t;
 
 	if (!p || i >= MAX_FUNCTIONS)
 		return 0;
-	__sync_fetch_and_add(&p->of[i].count, 1);
-	p->of[i].last_ns = bpf_ktime_get_ns();
+	if (library >= MAX_LIBRARIES)
+		library = MAX_LIBRARIES - 1;
+	t = &p->of[library][i];
+	__sync_fetch_and_add(&t->count, 1);
+	t->last_ns = bpf_ktime_get_ns();
 	if (COOKIE_STEPPED(cookie))
 		p->stepped |= 1ULL << i; /* never cleared: a write that is lost comes again */
 	return 0;

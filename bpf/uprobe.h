@@ -31,8 +31,10 @@ struct uprobe_regs {
  * a computed offset, which the verifier refuses on a context. */
 #define KEEP(var) asm volatile("" : "+r"(var))
 
-/* The cookie of an attachment; probes/uprobe writes bits 40..63. */
+/* The cookie of an attachment; probes/uprobe writes bits 32..63. */
 #define COOKIE_CODE(cookie) ((__u32)(cookie)) /* the probe's own: which function */
+/* Several libraries of one process may have a hook's functions, as two versions do: which of them. */
+#define COOKIE_LIBRARY(cookie) ((__u32)((cookie) >> 32) & 0xff)
 /* The displaced instruction is single-stepped, not emulated: such a hit costs more. */
 #define COOKIE_STEPPED(cookie) ((__u32)((cookie) >> 40) & 1)
 /* Grows whenever a hook is attached again: what was open before is stale. */

@@ -15,7 +15,7 @@ import (
 
 type entryTicks struct {
 	_  structs.HostLayout
-	Of [24]struct {
+	Of [4][24]struct {
 		_      structs.HostLayout
 		Count  uint64
 		LastNs uint64

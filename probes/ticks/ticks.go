@@ -23,7 +23,16 @@ type Probe struct {
 	*uprobe.Client
 	objs entryObjects
 	rows []row
-	hits map[int32][]uprobe.Hits // of processes, by row, as of the latest Read
+	seen map[int32][]tally // of processes, by row, as of the latest Read
+}
+
+// tally is what was counted of one row in one process. Two versions of a framework may be mapped in
+// one process: between two readings the library with most entries counts, and never their sum.
+type tally struct {
+	hits   uprobe.Hits
+	of     [len(entryTicks{}.Of)]uint64 // entries, by library
+	count  uint64
+	lastNs int64
 }
 
 // row is one kind of tick: groups of places in the map's value.
@@ -35,7 +44,7 @@ type row struct {
 // New loads the program; nothing is attached before a process needs it. The
 // finder is shared with other probes and closed after them.
 func New(f *uprobe.Finder) (*Probe, error) {
-	p := &Probe{hits: map[int32][]uprobe.Hits{}}
+	p := &Probe{seen: map[int32][]tally{}}
 	if err := f.Load("ticks", loadEntry, &p.objs, nil); err != nil {
 		return nil, err
 	}
@@ -43,7 +52,7 @@ func New(f *uprobe.Finder) (*Probe, error) {
 	wanted.Room = int(p.objs.Processes.MaxEntries())
 	wanted.Enter = p.enter
 	wanted.Leave = p.leave
-	wanted.Hits = func(pid int32, hook int) uprobe.Hits { return p.hits[pid][hook] }
+	wanted.Hits = func(pid int32, hook int) uprobe.Hits { return p.seen[pid][hook].hits }
 	wanted.Maps, wanted.Objects = []*ebpf.Map{p.objs.Processes}, &p.objs
 	p.Client = f.Add(wanted)
 	return p, nil
@@ -74,42 +83,43 @@ func (p *Probe) table(events []probes.Counted) uprobe.Spec {
 	return spec
 }
 
-// count is how many ticks the places hold, and when the latest came.
-func (r row) count(t *entryTicks) (n uint64, lastNs int64) {
-	for _, group := range r.groups {
-		most := uint64(0)
-		for _, at := range group {
-			most, lastNs = max(most, t.Of[at].Count), max(lastNs, int64(t.Of[at].LastNs))
-		}
-		n += most
-	}
-	return n, lastNs
-}
-
-// hits are the breakpoints hit for the row.
-func (r row) hits(t *entryTicks) (h uprobe.Hits) {
-	for _, group := range r.groups {
-		for _, at := range group {
-			if n := t.Of[at].Count; t.Stepped>>at&1 == 1 {
-				h.Stepped += n
-			} else {
-				h.Emulated += n
+// add takes in what the places of a row hold now.
+func (s *tally) add(r row, t *entryTicks) {
+	s.hits = uprobe.Hits{}
+	most := uint64(0)
+	for library := range t.Of {
+		n, lastNs := uint64(0), int64(0)
+		for _, group := range r.groups {
+			entered := uint64(0)
+			for _, at := range group {
+				tick := t.Of[library][at]
+				entered, lastNs = max(entered, tick.Count), max(lastNs, int64(tick.LastNs))
+				if t.Stepped>>at&1 == 1 {
+					s.hits.Stepped += tick.Count
+				} else {
+					s.hits.Emulated += tick.Count
+				}
 			}
+			n += entered
 		}
+		if fresh := n - s.of[library]; fresh > most {
+			most, s.lastNs = fresh, lastNs
+		}
+		s.of[library] = n
 	}
-	return h
+	s.count += most
 }
 
 func (p *Probe) enter(pid int32) error {
 	if err := p.objs.Processes.Put(uint32(pid), entryTicks{}); err != nil {
 		return err
 	}
-	p.hits[pid] = make([]uprobe.Hits, len(p.rows))
+	p.seen[pid] = make([]tally, len(p.rows))
 	return nil
 }
 
 func (p *Probe) leave(pid int32) {
-	delete(p.hits, pid)
+	delete(p.seen, pid)
 	_ = p.objs.Processes.Delete(uint32(pid)) // absent is what is wanted
 }
 
@@ -124,9 +134,9 @@ func (p *Probe) Read(ctx context.Context, into map[string]*probes.Sample) error 
 		}
 		sample := into[key]
 		for i, r := range p.rows {
-			p.hits[pid][i] = r.hits(&t)
-			if n, lastNs := r.count(&t); n > 0 && sample != nil && sample.Kernel != nil {
-				sample.Kernel.Ticks = append(sample.Kernel.Ticks, probes.Ticks{Source: r.source, TGID: pid, Count: n, LastNs: lastNs})
+			s := &p.seen[pid][i]
+			if s.add(r, &t); s.count > 0 && sample != nil && sample.Kernel != nil {
+				sample.Kernel.Ticks = append(sample.Kernel.Ticks, probes.Ticks{Source: r.source, TGID: pid, Count: s.count, LastNs: s.lastNs})
 			}
 		}
 	}

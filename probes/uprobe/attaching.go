@@ -44,7 +44,7 @@ type batch []*attaching
 // plan prepares a hook in one library; nothing where the library has none of its functions.
 func (m *member) plan(p *process, i int, lib *library) batch {
 	hook, state := &m.client.spec.Hooks[i], &m.hooks[i]
-	entries, returns := hook.points(lib.symbols, state.turn, hook.Return != nil && m.client.finder.returns.refused() == nil)
+	entries, returns := hook.points(lib.symbols, state.place(hook, lib), state.turn, hook.Return != nil && m.client.finder.returns.refused() == nil)
 	if len(entries) == 0 {
 		return nil
 	}

@@ -243,11 +243,11 @@ func TestAttachReadsNothing(t *testing.T) {
 		t.Errorf("attached by its offset: %v", err)
 	}
 	all := Hook{Functions: map[string]Point{"*": {Returns: true}}}
-	entries, returns := all.points([]symbols.Symbol{{Name: "a"}, {Name: "b", Offset: 64}}, 0, true)
+	entries, returns := all.points([]symbols.Symbol{{Name: "a"}, {Name: "b", Offset: 64}}, 0, 0, true)
 	if len(entries) != 1 || len(returns) != 1 || entries[0].offset != 64 {
 		t.Errorf("entries %+v, returns %+v: one has an offset", entries, returns)
 	}
-	if entries, returns := all.points([]symbols.Symbol{{Name: "b", Offset: 64}}, 0, false); len(entries)+len(returns) > 0 {
+	if entries, returns := all.points([]symbols.Symbol{{Name: "b", Offset: 64}}, 0, 0, false); len(entries)+len(returns) > 0 {
 		t.Errorf("entries %+v, returns %+v: an entry without its return stays open", entries, returns)
 	}
 	all = Hook{Functions: map[string]Point{"*": {Code: 7, Returns: true, Alone: 5}}}

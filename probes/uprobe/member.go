@@ -1,6 +1,7 @@
 package uprobe
 
 import (
+	"maps"
 	"slices"
 	"time"
 
@@ -40,11 +41,28 @@ type hookState struct {
 	dropped  bool // off for good
 	retryAt  time.Time
 	turn     uint16
-	pending  int           // attachments that are planned or being made
-	since    time.Time     // on: counted from here
-	counted  time.Duration // before since
+	places   map[*library]uint8 // of the libraries with its functions, see COOKIE_LIBRARY of bpf/uprobe.h
+	pending  int                // attachments that are planned or being made
+	since    time.Time          // on: counted from here
+	counted  time.Duration      // before since
 	closing  []<-chan struct{}
 	hits     Hits // as last seen
+}
+
+// place is the number of a library among those of the process that have the hook's functions: the
+// lowest that is free.
+func (h *hookState) place(hook *Hook, lib *library) uint8 {
+	at, have := h.places[lib]
+	if have || !slices.ContainsFunc(lib.symbols, func(s symbols.Symbol) bool { _, ok := hook.Match(s.Name); return ok }) {
+		return at
+	}
+	for taken := slices.Sorted(maps.Values(h.places)); int(at) < len(taken) && taken[at] == at; at++ {
+	}
+	if h.places == nil {
+		h.places = map[*library]uint8{}
+	}
+	h.places[lib] = at
+	return at
 }
 
 type attachment struct {
@@ -121,6 +139,7 @@ func (m *member) entered(lib *library) {
 func (m *member) drop(keep func(*library) bool) {
 	for i := range m.hooks {
 		m.detach(i, keep)
+		maps.DeleteFunc(m.hooks[i].places, func(lib *library, _ uint8) bool { return !keep(lib) })
 	}
 	m.libraries = slices.DeleteFunc(m.libraries, func(lib *library) bool {
 		if keep(lib) {

@@ -112,7 +112,7 @@ func executableMaps(maps []byte, hints []string) []mapping {
 		}
 		// The path is the rest of the line, blanks and all.
 		path := string(bytes.TrimRight(line[bytes.Index(line, f[5]):], "\n"))
-		m := mapping{addresses: string(f[0]), device: string(f[3]), inode: inode, path: path}
+		m := mapping{addresses: inMapFiles(f[0]), device: string(f[3]), inode: inode, path: path}
 		switch {
 		case len(program) == 0:
 			program = append(program, m)
@@ -126,6 +126,13 @@ func executableMaps(maps []byte, hints []string) []mapping {
 		}
 	}
 	return append(append(program, likely...), others...)
+}
+
+// inMapFiles is a range of addresses as map_files writes it: maps fills up those of programs at fixed
+// addresses with zeros, and map_files knows no such name.
+func inMapFiles(addresses []byte) string {
+	from, to, _ := bytes.Cut(addresses, []byte("-"))
+	return string(bytes.TrimLeft(from, "0")) + "-" + string(bytes.TrimLeft(to, "0"))
 }
 
 func hinted(path string, hints []string) bool {

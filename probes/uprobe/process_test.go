@@ -11,6 +11,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
+
+	"github.com/trimtab/trimtab/probes/uprobe/symbols"
 )
 
 func TestExecutableMaps(t *testing.T) {
@@ -25,6 +27,26 @@ func TestExecutableMaps(t *testing.T) {
 	}
 	if diff := cmp.Diff(want, executableMaps([]byte(maps), []string{"torch"}), cmp.AllowUnexported(mapping{})); diff != "" {
 		t.Error(diff)
+	}
+	// A program at a fixed address, which most that are linked statically are.
+	fixed := executableMaps([]byte("00401000-00479000 r-xp 00001000 fe:00 14 /bin/static\n"), nil)
+	if len(fixed) != 1 || fixed[0].addresses != "401000-479000" {
+		t.Errorf("%+v", fixed)
+	}
+}
+
+// Of a hook's libraries in one process each has a number of its own, and a number that is free again is
+// the next one's.
+func TestPlacesOfLibraries(t *testing.T) {
+	hook := Hook{Functions: map[string]Point{"step": {}}}
+	with, without := []symbols.Symbol{{Name: "step", Offset: 64}}, []symbols.Symbol{{Name: "other", Offset: 64}}
+	a, b, c, other := &library{symbols: with}, &library{symbols: with}, &library{symbols: with}, &library{symbols: without}
+	m := member{hooks: make([]hookState, 1)}
+	state := &m.hooks[0]
+	got := []uint8{state.place(&hook, a), state.place(&hook, other), state.place(&hook, b), state.place(&hook, a)}
+	m.drop(func(lib *library) bool { return lib != a })
+	if got = append(got, state.place(&hook, c), state.place(&hook, b)); !slices.Equal(got, []uint8{0, 0, 1, 0, 0, 1}) {
+		t.Errorf("places %v", got)
 	}
 }
 

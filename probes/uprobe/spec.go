@@ -78,12 +78,13 @@ func (h Hits) minus(o Hits) Hits {
 
 // Bits of the cookie, as bpf/uprobe.h has them.
 const (
-	cookieSteppedBit = 40
-	cookieTurnShift  = 48
+	cookieLibraryShift = 32
+	cookieSteppedBit   = 40
+	cookieTurnShift    = 48
 )
 
-func cookie(code uint32, stepped bool, turn uint16) uint64 {
-	c := uint64(code) | uint64(turn)<<cookieTurnShift
+func cookie(code uint32, library uint8, stepped bool, turn uint16) uint64 {
+	c := uint64(code) | uint64(library)<<cookieLibraryShift | uint64(turn)<<cookieTurnShift
 	if stepped {
 		c |= 1 << cookieSteppedBit
 	}
@@ -118,7 +119,7 @@ func (h *Hook) index() {
 
 // points lists a hook's places in a library, and those of them whose return is probed. Without
 // returns the functions that need one are left out: an entry alone would stay open.
-func (h *Hook) points(found []symbols.Symbol, turn uint16, withReturns bool) (entries, returns []point) {
+func (h *Hook) points(found []symbols.Symbol, library uint8, turn uint16, withReturns bool) (entries, returns []point) {
 	for _, s := range found {
 		p, ok := h.Match(s.Name)
 		// A file's first byte is no instruction; and without an offset the BPF library would
@@ -129,7 +130,7 @@ func (h *Hook) points(found []symbols.Symbol, turn uint16, withReturns bool) (en
 		if p.Returns && !withReturns {
 			p = Point{Code: p.Alone}
 		}
-		at := point{offset: s.Offset, cookie: cookie(p.Code, s.Stepped, turn)}
+		at := point{offset: s.Offset, cookie: cookie(p.Code, library, s.Stepped, turn)}
 		entries = append(entries, at)
 		if p.Returns {
 			returns = append(returns, at)
