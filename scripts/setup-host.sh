@@ -75,6 +75,7 @@ find_missing() {
 		want aarch64-linux-gnu-gcc "gcc-aarch64-linux-gnu libc6-dev-arm64-cross" # trimtab-nvml for arm64
 		want mpicc.mpich "mpich libmpich-dev" # the real libraries whose waits probes/mpi times
 		want mpicc.openmpi "openmpi-bin libopenmpi-dev"
+		[ -d /usr/lib/python3/dist-packages/mpi4py ] || missing="$missing python3-mpi4py"
 		# The real libraries whose functions probes/ticks counts.
 		for lib in xgboost0 fann2; do
 			ls /usr/lib/*/lib${lib%?}.so.${lib##*[a-z]} >/dev/null 2>&1 || missing="$missing lib$lib"

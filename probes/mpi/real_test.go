@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"testing"
 	"time"
 
@@ -16,26 +17,44 @@ import (
 // Real libraries: each call of each rank is counted, and waits are as long as the ranks say
 // themselves. The rank that waits least is the late one.
 func TestRealLibraries(t *testing.T) {
+	openMPI := []string{"--allow-run-as-root", "--oversubscribe"}
 	for _, lib := range []struct {
 		name, packages string
+		mpi            string // whose launcher starts it
 		flags          []string
+		python         bool
 	}{
-		{"mpich", "mpich and libmpich-dev", nil},
-		{"openmpi", "openmpi-bin and libopenmpi-dev", []string{"--allow-run-as-root", "--oversubscribe"}},
+		{"mpich", "mpich and libmpich-dev", "mpich", nil, false},
+		{"openmpi", "openmpi-bin and libopenmpi-dev", "openmpi", openMPI, false},
+		{"mpi4py", "openmpi-bin and python3-mpi4py", "openmpi", openMPI, true},
 	} {
 		t.Run(lib.name, func(t *testing.T) {
-			cc, errCC := exec.LookPath("mpicc." + lib.name)
-			launcher, errRun := exec.LookPath("mpiexec." + lib.name)
-			if errCC != nil || errRun != nil {
-				t.Skipf("needs mpicc.%s and mpiexec.%s: apt-get install %s", lib.name, lib.name, lib.packages)
+			launcher, err := exec.LookPath("mpiexec." + lib.mpi)
+			if err != nil {
+				t.Skipf("needs mpiexec.%s: apt-get install %s", lib.mpi, lib.packages)
 			}
 			dir := t.TempDir()
-			program := filepath.Join(dir, "late")
-			if out, err := exec.Command(cc, "-O1", "-o", program, "testdata/late.c").CombinedOutput(); err != nil {
-				t.Fatalf("%v: %s", err, out)
+			program := []string{filepath.Join(dir, "late")}
+			if lib.python {
+				script, err := filepath.Abs("testdata/late.py")
+				if err != nil {
+					t.Fatal(err)
+				}
+				program = []string{"/usr/bin/python3", script} // Debian's, which has its packages
+				if out, err := exec.Command(program[0], "-c", "import mpi4py").CombinedOutput(); err != nil {
+					t.Skipf("needs mpi4py: apt-get install %s: %s", lib.packages, out)
+				}
+			} else {
+				cc, err := exec.LookPath("mpicc." + lib.mpi)
+				if err != nil {
+					t.Skipf("needs mpicc.%s: apt-get install %s", lib.mpi, lib.packages)
+				}
+				if out, err := exec.Command(cc, "-O1", "-o", program[0], "testdata/late.c").CombinedOutput(); err != nil {
+					t.Fatalf("%v: %s", err, out)
+				}
 			}
 			target, read := watchMPI(t, "mpi-"+lib.name)
-			uprobetest.Run(t, target, nil, launcher, append(lib.flags, "-n", "2", program, dir)...)
+			uprobetest.Run(t, target, nil, launcher, slices.Concat(lib.flags, []string{"-n", "2"}, program, []string{dir})...)
 			var pids [2]int32
 			for rank := range pids {
 				pids[rank], _ = said(t, dir, "ready", rank)

@@ -328,7 +328,8 @@ func TestTwoVersionsInOneProcess(t *testing.T) {
 
 // TestStaticallyLinked: a framework that is built into a program is counted by the program's full symbol
 // table. Where that is stripped, and also where the function was inlined, nothing is counted, and that
-// is no error: docs/rate.md says what serves then.
+// is no error: docs/rate.md says what serves then. Verdicts need no count: zoo-go and zoo-openmp in
+// cmd/trimtab/testdata are recordings of programs that are linked statically.
 func TestStaticallyLinked(t *testing.T) {
 	p := newProbe(t)
 	dir := t.TempDir()
