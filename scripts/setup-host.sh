@@ -80,6 +80,8 @@ find_missing() {
 		for lib in xgboost0 fann2; do
 			ls /usr/lib/*/lib${lib%?}.so.${lib##*[a-z]} >/dev/null 2>&1 || missing="$missing lib$lib"
 		done
+		want g++ g++
+		ls /usr/lib/*/libtorch.so >/dev/null 2>&1 || missing="$missing libtorch-dev"
 	fi
 	if $vm; then
 		want qemu-system-x86_64 qemu-system-x86

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -245,6 +246,31 @@ func TestTicksOfRealLibraries(t *testing.T) {
 				t.Error(diff)
 			}
 		})
+	}
+}
+
+// TestTicksOfRealTorch: a program in C++ that trains with Debian's libtorch makes a backward pass and a
+// step of the optimizer for each step.
+func TestTicksOfRealTorch(t *testing.T) {
+	p := newProbe(t)
+	compiler, err := exec.LookPath("g++")
+	if found, _ := filepath.Glob("/usr/lib/*/libtorch.so"); err != nil || len(found) == 0 {
+		t.Skip("needs g++ and libtorch-dev: scripts/setup-host.sh --dev installs them")
+	}
+	program := filepath.Join(t.TempDir(), "sgd")
+	if out, err := exec.Command(compiler, "-O0", "-w", "-std=c++17", "-I/usr/include/torch/csrc/api/include", "-o", program, "testdata/sgd.cpp", "-ltorch", "-ltorch_cpu", "-lc10").CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	target := uprobetest.Cgroup(t, "real-torch")
+	if err := p.Watch(target); err != nil {
+		t.Fatal(err)
+	}
+	j := uprobetest.Start(t, target, program)
+	until(t, p, "found", func() bool { return p.Has(j.PID, sgdSymbol) }) // and the engine, which is in the same library
+	j.Do("25")
+	want := []probes.Ticks{{Source: "torch.backward", TGID: j.PID, Count: 25}, {Source: "torch.optim", TGID: j.PID, Count: 25}}
+	if diff := cmp.Diff(want, read(t, p, target.Key)[target.Key]); diff != "" {
+		t.Error(diff)
 	}
 }
 
