@@ -104,6 +104,7 @@ zoo-third: setup build zoo-image ## Ten of these programs, once each: classes, r
 zoo-image: setup-dev
 	test/zoo/image.sh
 	gcc -O2 -fopenmp -static -o test/zoo/programs/omp test/zoo/programs/omp.c
+	mpicc.mpich -O2 -o test/zoo/programs/sgd test/zoo/programs/sgd.c -lm
 	CGO_ENABLED=0 go build -o test/zoo/programs/hash-bin ./test/zoo/programs/hash
 	cd test/zoo/programs/godeep && CGO_ENABLED=0 go build -o ../godeep-bin .
 	mkdir -p .cache/zoo-npm && cp test/zoo/programs/npm/* .cache/zoo-npm && cd .cache/zoo-npm && npm ci --ignore-scripts --no-audit --no-fund

@@ -21,7 +21,8 @@ import (
 // TestRecordingsReplayToTheSameDecisions runs what real jobs did through today's
 // code. Each recording holds what was decided when it was made; the golden text
 // is what people saw. Make them anew with `go run ./test/accuracy -record DIR`
-// (with -tune those that are to hold trials), and the texts with `go test ./cmd/trimtab -run Recordings -update`, when a change of
+// (with -tune those that are to hold trials;
+// those of the zoo with `.cache/zoo -record DIR`, with `-watch 14s` those of launchers and pools), and the texts with `go test ./cmd/trimtab -run Recordings -update`, when a change of
 // decisions is meant. That also writes the verdicts anew that recordings tell: of these they hold what was seen, not what was said.
 func TestRecordingsReplayToTheSameDecisions(t *testing.T) {
 	files, err := filepath.Glob("testdata/recordings/*.trimtab")

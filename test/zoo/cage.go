@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"slices"
 	"time"
 
@@ -75,6 +76,36 @@ func (c *cage) say(format string, args ...any) {
 	if c.o.verbose {
 		fmt.Fprintf(os.Stderr, c.p.name+": "+format+"\n", args...)
 	}
+}
+
+// endDaemon ends it, where it was started, and records what it has seen if that is asked for.
+func (c *cage) endDaemon(ctx context.Context) (err error) {
+	if c.daemon == nil {
+		return nil
+	}
+	if c.o.record != "" {
+		err = c.daemon.Record(ctx, filepath.Join(c.o.record, c.p.name+".trimtab"))
+	}
+	return errors.Join(err, c.daemon.Close())
+}
+
+// watch lets the daemon look on, without a quota and with one.
+func (c *cage) watch(ctx context.Context) error {
+	for _, quota := range []float64{0, c.p.quota} {
+		if err := c.job.SetQuota(ctx, quota); err != nil {
+			return err
+		}
+		rate, _, err := c.job.RateFor(ctx, c.o.watch)
+		if err != nil {
+			return err
+		}
+		shown, err := c.daemon.Container(ctx, c.job.Name)
+		if err != nil {
+			return err
+		}
+		fmt.Printf("%-12s quota %.1f: %.2f steps/s; %s, %s\n", c.p.name, quota, rate, shown.Verdict.Class, shown.Verdict.Cause)
+	}
+	return nil
 }
 
 // run is one run of a program that its quota starves.

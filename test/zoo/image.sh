@@ -1,6 +1,6 @@
 #!/bin/sh
 # Builds the Docker image that `make zoo` runs programs of others in, all of them Debian's: for
-# Python, C, C++, Java, R, Perl, Node and Open MPI. The programs of ours are mounted.
+# Python, C, C++, Java, R, Perl, Node, Open MPI and MPICH. The programs of ours are mounted.
 #
 # TRIMTAB_ZOO_IMAGE  its name (trimtab-zoo:1)
 # TRIMTAB_CACHE      where the tar is kept (.cache/image in the repository)
@@ -12,7 +12,7 @@ image=${TRIMTAB_ZOO_IMAGE:-trimtab-zoo:1}
 cache=${TRIMTAB_CACHE:-$here/../../.cache/image}
 mirror=${TRIMTAB_MIRROR:-http://deb.debian.org/debian}
 suite=bookworm
-packages=python3,python3-xgboost,python3-sklearn,python3-mpi4py,openmpi-bin,procps,gzip,bash,coreutils
+packages=python3,python3-xgboost,python3-sklearn,python3-mpi4py,openmpi-bin,mpich,procps,gzip,bash,coreutils
 packages=$packages,liblinear-tools,libsvm-tools,fasttext,lammps,ffmpeg,nodejs,libai-fann-perl
 packages=$packages,python3-gensim,python3-torch,python3-torchvision,weka,default-jre-headless,r-base-core,r-cran-randomforest,r-cran-gbm
 # What they depend on and nothing here runs: a client of a cloud, headers, potentials, documents.

@@ -92,6 +92,16 @@ func programs() []program {
 	}
 }
 
+// watched are programs for recordings alone: what starts others, as launchers and shells do.
+func watched() []program {
+	return []program{
+		{name: "mpich", why: "two ranks of MPICH's launcher, gradients added up by MPI_Allreduce", command: []string{"mpiexec.hydra", "-n", "2", inside + "sgd"}, quota: 0.4},
+		{name: "shell", why: "a shell that starts a training script and waits for it", command: []string{"sh", "-c", "python3 -u " + inside + "mlp.py; echo ended"}, quota: 0.4},
+		{name: "exec", why: "a shell that a training script takes the place of", command: []string{"sh", "-c", "sleep 2; exec python3 -u " + inside + "xgb.py"}, quota: 0.4},
+		{name: "fork", why: "a forked pool of Python's multiprocessing", command: []string{"python3", "-u", inside + "pool.py", "fork"}, quota: 0.4},
+	}
+}
+
 // Times of one run, seconds.
 const (
 	settleS = 2.0
@@ -113,6 +123,7 @@ type options struct {
 	reached float64 // least share of its speed without a limit
 	record  string  // folder for recordings; "": none
 	verbose bool
+	watch   time.Duration // without a quota, and then with one; 0: all is measured
 }
 
 func main() {
@@ -139,10 +150,11 @@ func command(ctx context.Context, args []string) (missed int, err error) {
 	npm := flags.String("npm", ".cache/zoo-npm", "the `FOLDER` of npm's packages, filled by make")
 	flags.StringVar(&o.record, "record", "", "`FOLDER` for a recording of each program (trimtab replay)")
 	flags.BoolVar(&o.verbose, "v", false, "tell each run")
+	flags.DurationVar(&o.watch, "watch", 0, "only watch each program, for so long without its quota and with it: for -record")
 	if err := flags.Parse(args); err != nil {
 		return 0, err
 	}
-	all, err := chosen(*only)
+	all, err := chosen(*only, o.watch > 0)
 	if err != nil {
 		return 0, err
 	}
@@ -168,6 +180,9 @@ func command(ctx context.Context, args []string) (missed int, err error) {
 			break
 		}
 	}
+	if o.watch > 0 {
+		return 0, err
+	}
 	fmt.Printf("\n%s\n", &z.tally)
 	missed += z.tally.missed()
 	fmt.Print(howText)
@@ -182,17 +197,21 @@ Class is trimtab's verdict on the starved program; a rate is right within 3 %, o
 changes of the verdict while its resources stayed. A run is made again, thrice at most, where others took more than 5 % of the host's CPU time. The slope is that of told over true logarithms of what became. Exit status 2 also where these miss.
 `
 
-func chosen(only string) ([]program, error) {
+func chosen(only string, watch bool) ([]program, error) {
 	if only == "" {
 		return programs(), nil
 	}
 	var out []program
+	known := programs()
+	if watch {
+		known = append(known, watched()...)
+	}
 	for name := range strings.SplitSeq(only, ",") {
-		i := slices.IndexFunc(programs(), func(p program) bool { return p.name == name })
+		i := slices.IndexFunc(known, func(p program) bool { return p.name == name })
 		if i < 0 {
 			return nil, fmt.Errorf("-only %q: no such program", name)
 		}
-		out = append(out, programs()[i])
+		out = append(out, known[i])
 	}
 	return out, nil
 }
@@ -208,7 +227,11 @@ func (z *zoo) measure(ctx context.Context, p program) (missed int, err error) {
 	_ = exec.CommandContext(ctx, "docker", "rm", "--force", name).Run() // what a killed run left; mostly nothing
 	c := &cage{p: p, o: z.o, tally: &z.tally}
 	z.tally.programs++
-	args := []string{"--label", "trimtab.mode=tune", "--volume", z.dir + ":/zoo:ro", "--volume", z.npm + ":/npm:ro"}
+	mode := "tune"
+	if z.o.watch > 0 {
+		mode = "observe"
+	}
+	args := []string{"--label", "trimtab.mode=" + mode, "--volume", z.dir + ":/zoo:ro", "--volume", z.npm + ":/npm:ro"}
 	if p.epoch > 0 {
 		args = append(args, "--label", "trimtab.knobs=cpu,memory", "--memory", mebibytes(plenty))
 	}
@@ -219,15 +242,27 @@ func (z *zoo) measure(ctx context.Context, p program) (missed int, err error) {
 		}
 		args = append(args, "--device-read-bps", disk+":"+p.disk)
 	}
+	startDaemon := func() (err error) {
+		c.daemon, err = daemontest.Start(ctx, daemontest.Options{Binary: z.o.binary, Config: "match: [{name: 'zoo-*'}, {name: '*', mode: 'off'}]\n"})
+		return err
+	}
+	if z.o.watch > 0 { // it sees the program start
+		if err := startDaemon(); err != nil {
+			return 0, err
+		}
+	}
 	c.job, err = workload.Start(ctx, workload.Options{Name: name, Image: zooImage, Command: p.command, Dir: z.dir, DockerArgs: args})
 	if err != nil {
-		return 0, err
+		return 0, errors.Join(err, c.endDaemon(ctx))
 	}
-	defer func() { err = errors.Join(err, c.job.Stop()) }()
+	defer func() { err = errors.Join(err, c.endDaemon(context.WithoutCancel(ctx)), c.job.Stop()) }()
 	waiting, cancel := context.WithTimeout(ctx, 2*time.Minute)
 	defer cancel()
 	if err := c.job.WaitSteps(waiting, 1); err != nil {
 		return 0, err
+	}
+	if z.o.watch > 0 {
+		return 0, c.watch(ctx)
 	}
 	if c.state, err = c.job.CPUStates(ctx); err != nil {
 		return 0, err
@@ -235,15 +270,9 @@ func (z *zoo) measure(ctx context.Context, p program) (missed int, err error) {
 	if c.limit, err = c.job.MemoryLimit(ctx); err != nil {
 		return 0, err
 	}
-	if c.daemon, err = daemontest.Start(ctx, daemontest.Options{Binary: z.o.binary, Config: "match: [{name: 'zoo-*'}, {name: '*', mode: 'off'}]\n"}); err != nil {
+	if err := startDaemon(); err != nil {
 		return 0, err
 	}
-	defer func() {
-		if z.o.record != "" {
-			err = errors.Join(err, c.daemon.Record(context.WithoutCancel(ctx), filepath.Join(z.o.record, p.name+".trimtab")))
-		}
-		err = errors.Join(err, c.daemon.Close())
-	}()
 	switch {
 	case p.helpless:
 		return c.helpless(ctx)

@@ -1,6 +1,7 @@
-"""A pool of Python's multiprocessing whose workers are spawned, not forked; a step is a result."""
+"""A pool of Python's multiprocessing whose workers are spawned, unless told another way; a step is a result."""
 
 import multiprocessing
+import sys
 
 import zoolog
 
@@ -11,7 +12,7 @@ def primes(n):
 
 if __name__ == "__main__":
     log = zoolog.Log()
-    with multiprocessing.get_context("spawn").Pool(2) as pool:
+    with multiprocessing.get_context(sys.argv[1] if sys.argv[1:] else "spawn").Pool(2) as pool:
         while True:
             for _ in pool.imap_unordered(primes, [8000] * 40):
                 log.step()
