@@ -41,6 +41,9 @@ type Device struct {
 	NVLinkRx   *uint64  `json:"nvlinkRx,omitempty"` // bytes since the driver started, all links
 	NVLinkTx   *uint64  `json:"nvlinkTx,omitempty"`
 
+	// Errors are told, and nothing is decided by them.
+	Errors DeviceErrors `json:"errors,omitzero"`
+
 	CPUs string `json:"cpus,omitempty"` // CPU list near the device
 	NUMA *int   `json:"numa,omitempty"`
 
@@ -48,6 +51,20 @@ type Device struct {
 	// one process holds it without either).
 	Sharing   string          `json:"sharing,omitempty"`
 	Processes []DeviceProcess `json:"processes,omitempty"` // sorted by PID
+}
+
+// DeviceErrors is what the driver reports of a device's health.
+type DeviceErrors struct {
+	// XIDs are errors by NVIDIA's number, reported since the last reading, oldest first.
+	XIDs []uint32 `json:"xids,omitempty"`
+	// ECCUncorrected and ECCCorrected count errors of its memory since the driver was loaded.
+	ECCUncorrected *uint64 `json:"eccUncorrected,omitempty"`
+	ECCCorrected   *uint64 `json:"eccCorrected,omitempty"`
+	// RowsRemapped are rows of its memory for which spare ones stand. RowPending: one more, after a
+	// reset. RowFailed: there was no spare one.
+	RowsRemapped *uint64 `json:"rowsRemapped,omitempty"`
+	RowPending   bool    `json:"rowPending,omitempty"`
+	RowFailed    bool    `json:"rowFailed,omitempty"`
 }
 
 // DutySample is NVML's utilisation in one of its own sampling periods.

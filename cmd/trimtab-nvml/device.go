@@ -84,6 +84,7 @@ func (g *gpu) read() []probes.Device {
 	g.memory(&d)
 	g.power(&d)
 	g.links(&d)
+	g.errors(&d)
 	if !mig {
 		var mps bool
 		d.Processes, mps = g.processes()

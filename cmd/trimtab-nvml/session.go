@@ -11,6 +11,7 @@ import (
 	"os"
 	"slices"
 
+	"github.com/NVIDIA/go-nvml/pkg/nvml"
 	"golang.org/x/sys/unix"
 
 	"github.com/trimtab/trimtab/probes/nvml/wire"
@@ -27,6 +28,8 @@ type session struct {
 	lib   *library
 	hello wire.Hello
 	gpus  []*gpu
+	// events is where the driver reports errors; nil: it cannot.
+	events nvml.EventSet
 }
 
 // openSession loads and initialises the library and finds the devices.
@@ -57,6 +60,7 @@ func openSession(path string, p *wire.Page, q wire.Request) (*session, *wire.Fai
 	for i := range min(n, maxDevices) {
 		s.gpus = append(s.gpus, openGPU(lib, i, s.hello.Virtual))
 	}
+	s.listen()
 	return s, nil
 }
 
@@ -104,7 +108,7 @@ func (s *session) answer(q wire.Request, out io.Writer) error {
 			}
 		}
 	}
-	e := wire.End{CPUNs: cpuNs(), RSSBytes: rssBytes()}
+	e := wire.End{CPUNs: cpuNs(), RSSBytes: rssBytes(), XIDs: s.heard()}
 	if q.Outcomes {
 		e.Outcomes = s.lib.told()
 	}

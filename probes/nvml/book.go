@@ -18,6 +18,7 @@ const (
 	// keepGoneNs is how long a GPU that the driver no longer lists is still told as lost.
 	keepGoneNs = int64(10 * time.Minute)
 	maxSilent  = 16
+	maxXIDs    = 1024 // of a device that wait to be read
 )
 
 // book is what the reader knows; guarded by its mutex.
@@ -39,6 +40,7 @@ type book struct {
 type reading struct {
 	probes.Device
 	pending []probes.DutySample
+	xids    []uint32 // reported, and not read yet
 	turn    int
 }
 
@@ -93,6 +95,7 @@ func (b *book) identify(d probes.Device) probes.Device {
 // complete ends a reading: what was not in it is gone. lost: some device gave nothing.
 func (b *book) complete(e wire.End, nowNs int64) (lost bool) {
 	b.cpuNs, b.rssBytes, b.outcomes = e.CPUNs, e.RSSBytes, e.Outcomes
+	b.heard(e.XIDs)
 	for id, k := range b.devices {
 		if k.turn != b.turn {
 			if k.Parent != "" || nowNs-k.AtNs > keepGoneNs {
@@ -108,6 +111,18 @@ func (b *book) complete(e wire.End, nowNs int64) (lost bool) {
 	return lost
 }
 
+// heard enters errors that the driver reported; of too many the newest stay.
+func (b *book) heard(list []wire.XID) {
+	for _, x := range list {
+		for id, k := range b.devices {
+			if k.Parent == "" && (id == x.Device || wire.IndexID(k.Index) == x.Device) {
+				k.xids = append(k.xids, x.Number)
+				k.xids = k.xids[max(0, len(k.xids)-maxXIDs):]
+			}
+		}
+	}
+}
+
 // childEnded moves the counters that began with the child.
 func (b *book) childEnded() {
 	b.pastCPUNs += b.cpuNs
@@ -120,6 +135,7 @@ func (b *book) deliver(nowNs int64, stale time.Duration) []probes.Device {
 	for _, k := range b.devices {
 		d := b.current(k, nowNs, stale)
 		d.Duty, k.pending = k.pending, nil
+		d.Errors.XIDs, k.xids = k.xids, nil // also of a device that is lost: they say why
 		d.Slowdown, d.Processes = slices.Clone(d.Slowdown), slices.Clone(d.Processes)
 		list = append(list, d)
 	}
@@ -179,7 +195,7 @@ type skipped struct {
 
 // add leaves a call out. false: it is one that nothing works without.
 func (s skips) add(key wire.CallKey, why string, now time.Time) bool {
-	if key.Device == "" && !strings.HasPrefix(key.Call, "nvmlSystem") {
+	if key.Device == "" && !strings.HasPrefix(key.Call, "nvmlSystem") && !strings.HasPrefix(key.Call, "nvmlEvent") {
 		return false
 	}
 	s.leave(key, why, now)
@@ -189,7 +205,7 @@ func (s skips) add(key wire.CallKey, why string, now time.Time) bool {
 			living++
 		}
 	}
-	if living >= skipDevice {
+	if living >= skipDevice && key.Device != "" {
 		s.leave(wire.CallKey{Device: key.Device, Call: wire.AllCalls}, why, now)
 	}
 	return true

@@ -47,11 +47,11 @@ func sayingChild(t *testing.T, say func(out io.Writer)) *process {
 // What a child says is a reading, or an error: devices each once and in order, samples once and no more
 // than may wait, until the child says that it fails, is of another version, or says what is no answer.
 func FuzzAnswers(f *testing.F) {
-	const hello, end = `{"hello":{"protocol":1,"driver":"550","nvml":"12"}}` + "\n", `{"end":{"cpu":5,"rss":7,"outcomes":[{"call":"nvmlInit_v2","code":0}]}}` + "\n"
+	const hello, end = `{"hello":{"protocol":2,"driver":"550","nvml":"12"}}` + "\n", `{"end":{"cpu":5,"rss":7,"outcomes":[{"call":"nvmlInit_v2","code":0}],"xids":[{"dev":"GPU-1","xid":79},{"dev":"#0","xid":13}]}}` + "\n"
 	for _, s := range []string{
 		hello + `{"device":{"index":0,"uuid":"GPU-a","at":1,"duty":[{"at":1,"duty":0.5}],"processes":[{"pid":7}]},"cursor":9}` + "\n" + end + `{"device":{"index":0,"at":2,"lost":"gone"}}` + "\n" + end,
 		hello + `{"device":{"index":1,"uuid":"GPU-b"}}` + "\n" + `{"device":{"index":1,"uuid":"MIG-c","parent":"GPU-b"}}` + "\n" + end + end,
-		`{"hello":{"protocol":2}}` + "\n", `{"failed":{"why":"no driver","normal":true}}` + "\n", `{"device":{"index":-9223372036854775808}}` + "\n" + end, "{}\n\nnot JSON", end + "{",
+		`{"hello":{"protocol":1}}` + "\n", `{"failed":{"why":"no driver","normal":true}}` + "\n", `{"device":{"index":-9223372036854775808}}` + "\n" + end, "{}\n\nnot JSON", end + "{",
 	} {
 		f.Add([]byte(s), uint16(0))
 	}

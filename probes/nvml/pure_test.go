@@ -34,6 +34,14 @@ func TestSkips(t *testing.T) {
 	if s.add(wire.CallKey{Device: "", Call: "nvmlInit_v2"}, "hung", now) || !s.add(wire.CallKey{Device: "", Call: "nvmlSystemGetNVMLVersion"}, "hung", now) {
 		t.Error("nothing works without nvmlInit_v2; all does without a version")
 	}
+	for _, call := range []string{"nvmlSystemGetDriverVersion", "nvmlEventSetCreate", "nvmlEventSetWait_v2"} {
+		if !s.add(wire.CallKey{Call: call}, "hung", now) {
+			t.Errorf("all works without %s", call)
+		}
+	}
+	if s[wire.CallKey{Call: wire.AllCalls}] != nil {
+		t.Error("four calls of the library's, and it is left alone altogether: nothing could be read")
+	}
 }
 
 // Samples are delivered once, in order, and bounded, whatever order readings and deliveries have.

@@ -41,7 +41,8 @@ enum {
 	VGPU_RING = VGPU_LAUNCHES + VGPU_SPARE,
 	VGPU_DUTY_RING = 120, /* samples that NVML keeps: 20 s */
 	VGPU_PROC_RING = 512,
-	VGPU_LAYOUT = 6,
+	VGPU_XIDS = 256,       /* errors of a device that listeners find later */
+	VGPU_LAYOUT = 7,
 };
 #define VGPU_MAGIC 0x7570677674ULL
 #define VGPU_LOCK_BASE (1LL << 40)
@@ -133,6 +134,10 @@ struct vgpu_device {
 	uint32_t lost, clock_mhz; /* 0: as busy as it is */
 	uint64_t slowdown;        /* NVML's clocks event reasons */
 	uint32_t power_mw, temp_c; /* 0: computed */
+	uint64_t ecc, ecc_corrected; /* memory errors since the driver was loaded */
+	uint32_t rows_remapped, row_pending, row_failed;
+	_Atomic uint64_t xids; /* ever reported; place is modulo */
+	uint32_t xid[VGPU_XIDS];
 	/* what it did */
 	uint64_t busy_ns, kernel_ns, open_ns, bytes_in, bytes_out;
 	uint64_t link_in, link_out; /* over NVLink, where there are links */

@@ -36,7 +36,7 @@ void spec_defaults(struct vgpu_node *n, int devices)
 	}
 }
 
-enum width { TEXT, U32, S32, U64 };
+enum width { TEXT, U32, S32, U64, XID };
 struct key {
 	const char *name;
 	size_t offset, size;
@@ -74,6 +74,12 @@ static const struct key keys[] = {
     KEY("slowdown", slowdown, U64, 1), /* NVML's mask: 4 power, 0x20 software thermal, 0x40 hardware thermal, 8 hardware */
     KEY("power-mw", power_mw, U32, 1),
     KEY("temp-c", temp_c, U32, 1),
+    KEY("ecc", ecc, U64, 1), /* uncorrected memory errors */
+    KEY("ecc-corrected", ecc_corrected, U64, 1),
+    KEY("rows-remapped", rows_remapped, U32, 1),
+    KEY("row-pending", row_pending, U32, 1),
+    KEY("row-failed", row_failed, U32, 1),
+    KEY("xid", xid, XID, 1), /* each time: the driver reports an error of this number */
 };
 
 static const struct key *find(const char *name)
@@ -97,7 +103,11 @@ static int put(struct vgpu_device *d, const struct key *k, const char *value)
 	long long v = strtoll(value, &end, 0);
 	if (*end || end == value || (k->width != S32 && v < 0))
 		return -1;
-	if (k->width == U64)
+	if (k->width == XID) {
+		uint64_t place = atomic_load(&d->xids);
+		d->xid[place % VGPU_XIDS] = (uint32_t)v;
+		atomic_store(&d->xids, place + 1);
+	} else if (k->width == U64)
 		*(uint64_t *)at = (uint64_t)v * k->scale;
 	else if (k->width == U32)
 		*(uint32_t *)at = (uint32_t)v;

@@ -13,6 +13,7 @@ typedef enum {
 	NVML_ERROR_NOT_FOUND = 6,
 	NVML_ERROR_INSUFFICIENT_SIZE = 7,
 	NVML_ERROR_DRIVER_NOT_LOADED = 9,
+	NVML_ERROR_TIMEOUT = 10,
 	NVML_ERROR_GPU_IS_LOST = 15,
 	NVML_ERROR_MEMORY = 20,
 	NVML_ERROR_ARGUMENT_VERSION_MISMATCH = 25,
@@ -70,6 +71,15 @@ typedef struct {
 	nvmlReturn_t nvmlReturn;
 	nvmlValue_t value;
 } nvmlFieldValue_t;
+typedef struct {
+	nvmlDevice_t device;
+	unsigned long long eventType, eventData;
+} nvmlEventData_v1_t;
+typedef struct {
+	nvmlDevice_t device;
+	unsigned long long eventType, eventData;
+	unsigned gpuInstanceId, computeInstanceId;
+} nvmlEventData_t;
 typedef struct {
 	unsigned version, sensorType;
 	int temperature;

@@ -12,6 +12,7 @@ const (
 	NotFound     Code = 6
 	TooSmall     Code = 7
 	NoDriver     Code = 9
+	Timeout      Code = 10
 	Lost         Code = 15
 	Reset        Code = 16
 	Blocked      Code = 17
@@ -36,6 +37,8 @@ func (c Code) String() string {
 		return "buffer too small"
 	case NoDriver:
 		return "the driver is not loaded"
+	case Timeout:
+		return "nothing in the given time"
 	case Lost:
 		return "fell off the bus"
 	case Reset:

@@ -21,7 +21,7 @@ const (
 
 // Protocol grows with each change of what is said: an upgrade replaces the child under a daemon
 // that runs.
-const Protocol = 1
+const Protocol = 2
 
 // AllCalls in the place of a call's name stands for all calls of the device.
 const AllCalls = "*"
@@ -82,6 +82,14 @@ type End struct {
 	CPUNs    uint64    `json:"cpu"` // of the child since its start
 	RSSBytes uint64    `json:"rss"`
 	Outcomes []Outcome `json:"outcomes,omitempty"` // sorted
+	// XIDs are the errors that the driver reported since the last reading, oldest first.
+	XIDs []XID `json:"xids,omitempty"`
+}
+
+// XID is an error that the driver reported, by NVIDIA's number.
+type XID struct {
+	Device string `json:"dev"` // UUID, or "#index"
+	Number uint32 `json:"xid"`
 }
 
 // Outcome is what one call answered last.
