@@ -89,7 +89,7 @@ func TestAlertsAreComplete(t *testing.T) {
 			}
 		}
 	}
-	want := []string{"TrimtabDown", "RestoreOwed", "GPUAccessLost", "GPUAccessNotRepaired", "GPUHeldIdle", "RollbackRateHigh", "ConfigRejected", "OverBudget", "JobSlowerThanUsual"}
+	want := []string{"TrimtabDown", "RestoreOwed", "GPUAccessLost", "GPUAccessNotRepaired", "GPUError", "GPUHeldIdle", "RollbackRateHigh", "ConfigRejected", "OverBudget", "JobSlowerThanUsual"}
 	if !slices.Equal(names, want) {
 		t.Errorf("alerts are %v, want %v", names, want)
 	}

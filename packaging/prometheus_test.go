@@ -153,7 +153,7 @@ func TestAlertsFire(t *testing.T) {
 	for _, m := range regexp.MustCompile(`(?m)^ +- alert: (\S+)$`).FindAllStringSubmatch(text, -1) {
 		want = append(want, m[1])
 	}
-	if len(want) < 9 {
+	if len(want) < 10 {
 		t.Fatalf("the rules name %v", want)
 	}
 	ill := func(family string, m *dto.Metric, scrape float64) {

@@ -85,6 +85,9 @@ func examineShown(cmd *cobra.Command) []finding {
 	if s, err := daemonClient(cmd).Status(cmd.Context()); err == nil { // else none runs, or answers: that is for `trimtab status`
 		findings = append(findings, examineLosses(s.Daemon)...)
 	}
+	if d, err := daemonClient(cmd).Devices(cmd.Context()); err == nil {
+		findings = append(findings, examineXIDs(d.Devices)...)
+	}
 	return findings
 }
 

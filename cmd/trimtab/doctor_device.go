@@ -22,6 +22,8 @@ import (
 	"github.com/trimtab/trimtab/runtime/cgroup"
 	"github.com/trimtab/trimtab/runtime/device"
 	"github.com/trimtab/trimtab/tuner/config"
+	sheets "github.com/trimtab/trimtab/tuner/devices"
+	"github.com/trimtab/trimtab/tuner/state"
 )
 
 // gpuSummary is what the doctor wants to know of a host's GPUs.
@@ -70,6 +72,7 @@ func examineGPU(s gpuSummary, err error) []finding {
 	}
 	out := []finding{{What: "GPU", Level: levelOK, Text: gpuText(s)}}
 	for _, d := range s.Devices {
+		out = append(out, examineMemoryErrors(d)...)
 		if d.Lost != "" {
 			out = append(out, finding{What: "GPU", Level: levelDegraded, Text: fmt.Sprintf("device %d (%s) is lost: %s", d.Index, d.UUID, d.Lost),
 				Hint: "nvidia-smi and the kernel's log (Xid) tell more"})
@@ -80,6 +83,48 @@ func examineGPU(s gpuSummary, err error) []finding {
 	}
 	for _, key := range gpuRowsOf(s) {
 		out = append(out, supportFinding(key))
+	}
+	return out
+}
+
+// examineMemoryErrors tells of a device's memory where its driver has counted errors of it.
+func examineMemoryErrors(d probes.Device) []finding {
+	e, level, hint := d.Errors, levelOK, ""
+	var said []string
+	say := func(n *uint64, what string) bool {
+		if n == nil || *n == 0 {
+			return false
+		}
+		said = append(said, fmt.Sprintf(what, *n))
+		return true
+	}
+	if say(e.ECCUncorrected, "%d errors that ECC cannot correct since the driver was loaded") {
+		level, hint = levelDegraded, "nvidia-smi -q -d ECC,ROW_REMAPPER tells more; a job that computed with them may have ended, or be wrong"
+	}
+	say(e.ECCCorrected, "%d corrected since the driver was loaded")
+	say(e.RowsRemapped, "%d rows remapped")
+	if e.RowPending {
+		said, level, hint = append(said, "one more row is remapped at the next reset"), levelDegraded, "reset the GPU once nobody uses it: nvidia-smi --gpu-reset"
+	}
+	if e.RowFailed {
+		said, level, hint = append(said, "no spare row was left for a bad one"), levelDegraded, "have the GPU replaced"
+	}
+	if said == nil {
+		return nil
+	}
+	return []finding{{What: "GPU", Level: level, Text: fmt.Sprintf("device %d (%s), its memory: %s", d.Index, d.UUID, strings.Join(said, ", ")), Hint: hint}}
+}
+
+// examineXIDs tells what the daemon has heard of errors. They are past, and make no host less able.
+func examineXIDs(all []state.Device) (out []finding) {
+	for _, d := range all {
+		for _, x := range d.Errors.XIDs {
+			text := fmt.Sprintf("device %s (%s) reported XID %d, %d times since the daemon started", render.Clean(d.Label()), render.Clean(d.UUID), x.XID, x.Count)
+			if words := sheets.XID(x.XID); words != "" {
+				text += ": " + words
+			}
+			out = append(out, finding{What: "GPU", Level: levelOK, Text: text, Hint: "`trimtab history` says when, and who held the device"})
+		}
 	}
 	return out
 }

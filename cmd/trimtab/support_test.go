@@ -13,6 +13,7 @@ import (
 	"github.com/trimtab/trimtab/probes"
 	"github.com/trimtab/trimtab/probes/nvml"
 	"github.com/trimtab/trimtab/tuner/config"
+	"github.com/trimtab/trimtab/tuner/state"
 )
 
 const supportPage = "../../docs/support.md"
@@ -68,6 +69,7 @@ func TestSupportNamesTests(t *testing.T) {
 }
 
 func TestExamineGPU(t *testing.T) {
+	none, some := uint64(0), uint64(4)
 	for name, c := range map[string]struct {
 		summary gpuSummary
 		err     error
@@ -80,6 +82,13 @@ func TestExamineGPU(t *testing.T) {
 			{Index: 2, UUID: "GPU-2", Lost: "fell off the bus"}}}}, nil,
 			[]string{"ok GPUs: 3, MIG slices: 1, driver 570.1; shared now: mig, time-slicing", "degraded device 2 (GPU-2) is lost: fell off the bus",
 				"ok one container on a GPU", "ok MIG", "ok several processes"}},
+		"ill": {gpuSummary{Summary: nvml.Summary{Devices: []probes.Device{
+			{UUID: "GPU-0", Errors: probes.DeviceErrors{ECCUncorrected: &none, ECCCorrected: &some, RowsRemapped: &none}},
+			{Index: 1, UUID: "GPU-1", Errors: probes.DeviceErrors{ECCUncorrected: &some, RowsRemapped: &some, RowFailed: true}},
+			{Index: 2, UUID: "GPU-2", Errors: probes.DeviceErrors{ECCUncorrected: &none, ECCCorrected: &none, RowPending: true}}}}}, nil,
+			[]string{"ok GPUs: 3", "ok device 0 (GPU-0), its memory: 4 corrected since the driver was loaded",
+				"degraded device 1 (GPU-1), its memory: 4 errors that ECC cannot correct since the driver was loaded, 4 rows remapped, no spare row was left for a bad one",
+				"degraded device 2 (GPU-2), its memory: one more row is remapped at the next reset", "ok one container on a GPU"}},
 		"virtual": {gpuSummary{Summary: nvml.Summary{Devices: []probes.Device{{UUID: "GPU-0", Virtual: true, Sharing: "mps"}}, Silent: []string{"nvmlDeviceGetSamples"}}}, nil,
 			[]string{"ok virtual, no real device: GPUs: 1; shared now: mps", "degraded nvmlDeviceGetSamples did not answer", "ok MPS", "ok trimtab's virtual GPU"}},
 		"the host computes too": {gpuSummary{Summary: nvml.Summary{Devices: []probes.Device{{UUID: "GPU-0"}}}, host: true}, nil, []string{"ok GPUs: 1", "ok one container on a GPU", "ok processes of the host"}},
@@ -94,6 +103,15 @@ func TestExamineGPU(t *testing.T) {
 				t.Errorf("%s: finding %d is %q, want %q", name, i, line, c.want[i])
 			}
 		}
+	}
+}
+
+// What the daemon heard of is told with what it means, and makes no host less able.
+func TestExamineXIDs(t *testing.T) {
+	got := examineXIDs([]state.Device{{UUID: "GPU-0"}, {Index: 1, UUID: "GPU-1", Errors: state.DeviceErrors{XIDs: []state.XIDCount{{XID: 79, Count: 1}, {XID: 999, Count: 3}}}}})
+	want := []string{"device 1 (GPU-1) reported XID 79, 1 times since the daemon started: fell off the bus", "device 1 (GPU-1) reported XID 999, 3 times since the daemon started"}
+	if len(got) != 2 || got[0].Text != want[0] || got[1].Text != want[1] || got[0].Level != levelOK {
+		t.Errorf("%+v, want %q", got, want)
 	}
 }
 

@@ -2,6 +2,8 @@ package e2e
 
 import (
 	"fmt"
+	"io"
+	"net/http"
 	"os"
 	"slices"
 	"strings"
@@ -10,6 +12,7 @@ import (
 
 	"github.com/trimtab/trimtab/policies"
 	"github.com/trimtab/trimtab/test/daemontest"
+	"github.com/trimtab/trimtab/test/promtest"
 	"github.com/trimtab/trimtab/test/vgpu"
 	"github.com/trimtab/trimtab/test/vgpu/vgputest"
 	"github.com/trimtab/trimtab/test/workload"
@@ -46,6 +49,48 @@ func gpuJob(t *testing.T, node *vgpu.Node, mode string, args ...string) *workloa
 
 func bound(class policies.Class, cause policies.Cause) func(state.Container) bool {
 	return func(c state.Container) bool { return c.Verdict.Class == class && c.Verdict.Cause == cause }
+}
+
+// TestGPUErrorsAreTold: what the driver reports of a device is in the history of the job that holds
+// it, once, in explain, in doctor and in the metrics. Nothing is changed for it.
+func TestGPUErrorsAreTold(t *testing.T) {
+	node := gpuNode(t)
+	j := gpuJob(t, node, "tune", "--kernels", "20", "--kernel-us", "2000", "--sync", "blocking")
+	address := promtest.FreeAddress(t)
+	d := daemon(t, daemontest.Options{Env: node.Env(), Metrics: address})
+	until(t, d, j.Name, "to be bound by its device", bound(policies.ClassCompute, policies.CauseDevice))
+	for _, pair := range [][2]string{{"xid", "94"}, {"ecc", "1"}, {"xid", "79"}} {
+		if err := node.Set(t.Context(), 0, pair[0], pair[1]); err != nil {
+			t.Fatal(err)
+		}
+	}
+	told := until(t, d, j.Name, "three errors", func(c state.Container) bool { return len(c.GPUErrors) >= 3 })
+	time.Sleep(3 * time.Second) // some more readings
+	const lost, contained, memory = "GPU 0 reported XID 79: fell off the bus", "GPU 0 reported XID 94: a memory error was contained", "GPU 0 reported memory errors that ECC cannot correct: 1,"
+	for args, want := range map[string][]string{"explain " + j.Name: {lost, contained, memory}, "history --output json " + j.Name: {lost, contained, memory},
+		"doctor": {"reported XID 79, 1 times since the daemon started"}} {
+		out, err := d.Run(t.Context(), strings.Fields(args)...)
+		for _, text := range want {
+			if n := strings.Count(out, text); n != 1 {
+				t.Errorf("trimtab %s says %d times %q: %v\n%s", args, n, text, err, out)
+			}
+		}
+	}
+	r, err := http.Get("http://" + address + "/metrics")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Body.Close()
+	page, err := io.ReadAll(r.Body)
+	for _, line := range []string{`trimtab_gpu_xid_errors_total{device="0",xid="79"} 1`, `trimtab_gpu_xid_errors_total{device="0",xid="94"} 1`,
+		`trimtab_gpu_faults_total{device="0"} 3`, `trimtab_gpu_faults_total{device="1"} 0`, `trimtab_gpu_ecc_errors_total{device="0",kind="uncorrected"} 1`} {
+		if !strings.Contains(string(page), line+"\n") {
+			t.Errorf("%v: no line %s", err, line)
+		}
+	}
+	if c := until(t, d, j.Name, "a reading", func(state.Container) bool { return true }); len(c.Changed) > 0 || len(c.Trials) > 0 || len(told.GPUErrors) != 3 {
+		t.Errorf("changed %v, tried %+v, told %+v", c.Changed, c.Trials, told.GPUErrors)
+	}
 }
 
 // TestDeviceBoundThenIdle: a job that waits for its device is a donor; once it has

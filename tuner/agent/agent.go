@@ -180,6 +180,7 @@ type Agent struct {
 	known      remembering
 	accounts   accounting
 	placed     place.Holds // devices that are kept for jobs that are about to start
+	errors     deviceErrors
 }
 
 // New returns an agent; Run starts it.

@@ -37,6 +37,7 @@ func (l *Agent) tick(ctx context.Context) {
 		l.refresh(ctx, t)
 		l.settle(t)
 	}
+	l.noteErrors(time.Now())
 	l.restorePending()
 	l.undoAgain()
 	l.keepBudget()
@@ -268,6 +269,7 @@ func (l *Agent) publish() {
 	l.edge.show(&s.Totals)
 	s.Memory = l.showKnown()
 	l.showGPULost(s)
+	l.showErrors(s)
 	l.showPlaced(s)
 	s.Daemon = state.Daemon{
 		Version: l.o.Version, PID: os.Getpid(), StartedUnixNs: l.started.UnixNano(), Mode: l.settings.Rules.Mode, Policies: l.control.PolicyNames(),

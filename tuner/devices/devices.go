@@ -1,6 +1,6 @@
 // Package devices holds what NVIDIA's data sheets say of models of GPU, and how much
-// faster one should be than another by them. Data sheets tell peaks, not what a job
-// reaches: package profiles corrects them by what jobs were measured to do.
+// faster one should be than another by them, and what errors its driver reports mean. Data sheets
+// tell peaks, not what a job reaches: package profiles corrects them by what jobs were measured to do.
 package devices
 
 import (

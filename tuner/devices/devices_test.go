@@ -71,3 +71,18 @@ func TestFaster(t *testing.T) {
 		}
 	}
 }
+
+// TestXIDs: what a program may have done itself is known as such, and each such number has words.
+func TestXIDs(t *testing.T) {
+	words := 0
+	for number := range uint32(1000) {
+		if XID(number) != "" {
+			words++
+		} else if ByProgram(number) {
+			t.Errorf("XID %d is a program's own, and has no words", number)
+		}
+	}
+	if words != 21 || XID(79) != "fell off the bus" || XID(0) != "" || XID(1<<31) != "" || ByProgram(48) || ByProgram(79) || !ByProgram(31) {
+		t.Errorf("%d numbers have words; 79 is %q", words, XID(79))
+	}
+}

@@ -36,6 +36,7 @@ const (
 	GPULost      Kind = "gpu-lost"      // access to a GPU was lost, came back by itself, or could not be repaired
 	GPURepaired  Kind = "gpu-repaired"  // lost access to a GPU was repaired
 	GPUView      Kind = "gpu-view"      // GPUs were hidden or shown
+	GPUError     Kind = "gpu-error"     // the driver reported an error of a GPU
 	Verdict      Kind = "verdict"       // what bounds a job changed
 	Slower       Kind = "slower"        // a run turned out slower than the last ones of its job
 	Enrolment    Kind = "enrolment"     // enabled, disabled, held, resumed, paused
@@ -46,7 +47,7 @@ const (
 // Kinds are all of them.
 func Kinds() []Kind {
 	return []Kind{Kept, Reverted, Unproven, Void, Lent, CalledIn, Changed, KnobReverted, Restored, Pending, Yielded, Refused, Would,
-		GPULost, GPURepaired, GPUView, Verdict, Slower, Enrolment, Unwell, Well}
+		GPULost, GPURepaired, GPUView, GPUError, Verdict, Slower, Enrolment, Unwell, Well}
 }
 
 // Event is what others are told, as JSON on a script's standard input and in a webhook's body.
@@ -69,7 +70,7 @@ func (e Event) Container() string {
 // Alarming reports whether a person may have to look.
 func (e Event) Alarming() bool {
 	switch e.Kind {
-	case Pending, Refused, GPULost, Slower, Unwell:
+	case Pending, Refused, GPULost, GPUError, Slower, Unwell:
 		return true
 	}
 	return false
@@ -105,7 +106,7 @@ func kindOf(r state.Record) Kind {
 	return cmp.Or(map[state.RecordKind]Kind{
 		state.RecordChange: Changed, state.RecordRollback: KnobReverted, state.RecordRestore: Restored, state.RecordPending: Pending,
 		state.RecordYield: Yielded, state.RecordRefused: Refused, state.RecordWould: Would, state.RecordGPULost: GPULost,
-		state.RecordGPURepair: GPURepaired, state.RecordGPUView: GPUView, state.RecordVerdict: Verdict, state.RecordSlower: Slower, state.RecordEnrol: Enrolment,
+		state.RecordGPURepair: GPURepaired, state.RecordGPUView: GPUView, state.RecordGPUError: GPUError, state.RecordVerdict: Verdict, state.RecordSlower: Slower, state.RecordEnrol: Enrolment,
 	}[r.Kind], Kind(r.Kind))
 }
 

@@ -33,7 +33,7 @@ func TestKindsOfRecords(t *testing.T) {
 		{state.Record{Kind: state.RecordPending}, Pending}, {state.Record{Kind: state.RecordRefused}, Refused},
 		{state.Record{Kind: state.RecordWould}, Would}, {state.Record{Kind: state.RecordEnrol}, Enrolment},
 		{state.Record{Kind: state.RecordVerdict}, Verdict}, {state.Record{Kind: state.RecordGPULost}, GPULost},
-		{state.Record{Kind: state.RecordGPURepair}, GPURepaired}, {state.Record{Kind: state.RecordGPUView}, GPUView}, {state.Record{Kind: state.RecordSlower}, Slower},
+		{state.Record{Kind: state.RecordGPURepair}, GPURepaired}, {state.Record{Kind: state.RecordGPUView}, GPUView}, {state.Record{Kind: state.RecordGPUError}, GPUError}, {state.Record{Kind: state.RecordSlower}, Slower},
 		{state.Record{Kind: "of-tomorrow"}, "of-tomorrow"},
 	} {
 		e := Of(tt.r, "node7")

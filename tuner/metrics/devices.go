@@ -40,6 +40,11 @@ func deviceFamilies() []Family {
 		{Name: "trimtab_gpu_pcie_bytes_per_second", Kind: Gauge, Labels: []string{"device", "direction"}, Help: "What the GPU moves over PCIe. The direction is rx (to the GPU) or tx."},
 		{Name: "trimtab_gpu_pcie_max_bytes_per_second", Kind: Gauge, Labels: device, Help: "What its PCIe link gives in one direction, at its present generation and width."},
 		{Name: "trimtab_gpu_nvlink_bytes_total", Kind: Counter, Labels: []string{"device", "direction"}, Help: "Bytes that the GPU moved over all its NVLinks since the driver started. The direction is rx or tx."},
+		{Name: "trimtab_gpu_xid_errors_total", Kind: Counter, Labels: []string{"device", "xid"}, Help: "Errors that the driver reported of the GPU since trimtab started, by NVIDIA's number (XID). Of each GPU 32 numbers are counted apart; xid is other beyond them."},
+		{Name: "trimtab_gpu_faults_total", Kind: Counter, Labels: device, Help: "Errors of the GPU since trimtab started: XIDs other than 13, 31, 43 and 45, which a program's own fault explains, and memory errors that ECC cannot correct."},
+		{Name: "trimtab_gpu_ecc_errors_total", Kind: Counter, Labels: []string{"device", "kind"}, Help: "Errors of the GPU's memory since the driver was loaded. The kind is corrected or uncorrected. Absent where the driver does not tell, as without ECC."},
+		{Name: "trimtab_gpu_remapped_rows", Kind: Gauge, Labels: device, Help: "Rows of the GPU's memory for which spare ones stand. It is there from Ampere on."},
+		{Name: "trimtab_gpu_row_remap_failed", Kind: Gauge, Labels: device, Help: "1 if a bad row of the GPU's memory found no spare one: the GPU is to be replaced. It is there from Ampere on."},
 		{Name: "trimtab_gpu_held_memory_bytes", Kind: Gauge, Labels: holder, Help: "GPU memory that the container, or (host) for all processes outside of containers, holds. It need not be enrolled."},
 		{Name: "trimtab_gpu_idle_seconds", Was: "trimtab_gpu_held_quiet_seconds", Kind: Gauge, Labels: holder, Help: "How long the holder is known to have run nothing on the GPU. It is 0 while it runs something, and where the driver does not tell."},
 		{Name: "trimtab_gpu_held_seconds_total", Kind: Counter, Labels: holder, Help: "Time that the container held the GPU since trimtab started. (others) is the sum of holders beyond the cap."},
@@ -67,6 +72,10 @@ func (e *emitter) devices(all []state.Device) {
 func (e *emitter) device(d state.Device, label string) {
 	e.set("trimtab_gpu_info", 1, label, clean(d.UUID), clean(d.Name), clean(d.Sharing), strconv.FormatBool(d.Virtual))
 	e.setBool("trimtab_gpu_up", d.Lost == "", label)
+	if d.Parent == "" {
+		e.set("trimtab_gpu_faults_total", float64(d.Errors.Faults), label) // from 0 on: a counter that begins with its first one shows no increase
+		e.deviceErrors(d.Errors, label)
+	}
 	if d.Lost != "" {
 		return // what was read before it was lost is not now
 	}
@@ -99,6 +108,27 @@ func (e *emitter) device(d state.Device, label string) {
 	}
 	if d.NVLinkTx != nil {
 		e.set("trimtab_gpu_nvlink_bytes_total", float64(*d.NVLinkTx), label, "tx")
+	}
+}
+
+// deviceErrors renders also those of a GPU that is lost: they say why.
+func (e *emitter) deviceErrors(d state.DeviceErrors, label string) {
+	for _, x := range d.XIDs {
+		number := strconv.FormatUint(uint64(x.XID), 10)
+		if x.XID == 0 {
+			number = "other"
+		}
+		e.set("trimtab_gpu_xid_errors_total", float64(x.Count), label, number)
+	}
+	if n := d.ECCUncorrected; n != nil {
+		e.set("trimtab_gpu_ecc_errors_total", float64(*n), label, "uncorrected")
+	}
+	if n := d.ECCCorrected; n != nil {
+		e.set("trimtab_gpu_ecc_errors_total", float64(*n), label, "corrected")
+	}
+	if n := d.RowsRemapped; n != nil {
+		e.set("trimtab_gpu_remapped_rows", float64(*n), label)
+		e.setBool("trimtab_gpu_row_remap_failed", d.RowFailed, label)
 	}
 }
 

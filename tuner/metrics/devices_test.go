@@ -12,16 +12,18 @@ import (
 func gpus() []state.Device {
 	duty, watts, most, clock, clocks, heat, link := 0.25, 310.5, 700.0, 1200.0, 1980.0, 84.0, 64e9
 	sm, tensor, dram, rx, tx, in, out := 0.2, 0.1, 0.4, 1e9, 2e9, uint64(3e12), uint64(4e12)
+	ecc, rows := uint64(2), uint64(3)
 	return []state.Device{
 		{Index: 0, UUID: "GPU-aaaa", Name: "Virtual H100", Virtual: true, MemTotal: 80 << 30, MemUsed: 62 << 30, Duty: &duty, PowerW: &watts, Sharing: "time-slicing",
 			SMActive: &sm, TensorActive: &tensor, DRAMActive: &dram, PowerLimitW: &most, ClockMHz: &clock, MaxClockMHz: &clocks, TempC: &heat,
 			Slowdown: []string{"power", "thermal"}, PCIeRxBps: &rx, PCIeTxBps: &tx, PCIeMaxBps: &link, NVLinkRx: &in, NVLinkTx: &out,
+			Errors: state.DeviceErrors{ECCUncorrected: &ecc, ECCCorrected: &rows, RowsRemapped: &rows, RowFailed: true},
 			Holders: []state.Holder{
 				{Key: "docker-0123456789abcdef-01234567-42", Name: "trainer", Team: "vision", MemBytes: 40 << 30, HeldSeconds: 500},
 				{Host: true, MemBytes: 21 << 30, HeldSeconds: 400, IdleSeconds: 370, QuietSeconds: 400, Idle: true},
 			}},
 		{Index: 1, UUID: "MIG-12345678-9abc", Parent: "GPU-bbbb", MemTotal: 10 << 30, Sharing: "mig"},
-		{Index: 2, UUID: "GPU-cccc", Lost: "fell off the bus", MemTotal: 80 << 30},
+		{Index: 2, UUID: "GPU-cccc", Lost: "fell off the bus", MemTotal: 80 << 30, Errors: state.DeviceErrors{Faults: 6, XIDs: []state.XIDCount{{XID: 0, Count: 5}, {XID: 79, Count: 1}}}},
 	}
 }
 

@@ -38,9 +38,38 @@ type Device struct {
 	NVLinkRx   *uint64  `json:"nvlinkRx,omitempty"` // bytes since the driver started, all links
 	NVLinkTx   *uint64  `json:"nvlinkTx,omitempty"`
 
-	Holders []Holder `json:"holders"` // sorted by name, then key
+	Errors  DeviceErrors `json:"errors,omitzero"`
+	Holders []Holder     `json:"holders"` // sorted by name, then key
 	// Hold keeps the device for a job that is about to start, as `trimtab place` was asked to.
 	Hold *Hold `json:"hold,omitempty"`
+}
+
+// DeviceErrors is what the driver reports of a device's health. It is told, and nothing is decided by it.
+type DeviceErrors struct {
+	XIDs []XIDCount `json:"xids,omitempty"` // by number, ascending
+	// Faults counts those that no program's own fault explains, and memory errors that ECC cannot correct,
+	// since the daemon started.
+	Faults uint64 `json:"faults,omitempty"`
+	// ECCUncorrected and ECCCorrected are errors of its memory since the driver was loaded.
+	ECCUncorrected *uint64 `json:"eccUncorrected,omitempty"`
+	ECCCorrected   *uint64 `json:"eccCorrected,omitempty"`
+	// RowsRemapped are rows of its memory for which spare ones stand. RowPending: one more does after a
+	// reset. RowFailed: there was no spare one.
+	RowsRemapped *uint64 `json:"rowsRemapped,omitempty"`
+	RowPending   bool    `json:"rowPending,omitempty"`
+	RowFailed    bool    `json:"rowFailed,omitempty"`
+}
+
+// XIDCount counts the errors of one of NVIDIA's numbers since the daemon started; 0 is all beyond 32 numbers.
+type XIDCount struct {
+	XID   uint32 `json:"xid"`
+	Count uint64 `json:"count"`
+}
+
+// GPUError is an error that was told.
+type GPUError struct {
+	UnixNs int64  `json:"time"`
+	Text   string `json:"text"` // "GPU 0 reported XID 79: fell off the bus"
 }
 
 // Label is the device's short name, in tables and metrics: its index, and for a

@@ -156,6 +156,8 @@ type Container struct {
 	Pending   string                  `json:"owed,omitempty"`      // a restore that is pending, and why
 	Preflight string                  `json:"preflight,omitempty"` // why the GPU preflight is not green
 	GPULost   string                  `json:"gpuLost,omitempty"`   // access to its GPU is lost now: what is known of it
+	// GPUErrors are the latest that the driver reported of GPUs that it held, oldest first. They are only told.
+	GPUErrors []GPUError `json:"gpuErrors,omitempty"`
 
 	// ByCPUs and ByMemory are its rate by CPUs and by bytes, as learned; Paging is what the
 	// latter was made from.
@@ -275,21 +277,22 @@ type RecordKind string
 
 // Record kinds.
 const (
-	RecordChange    RecordKind = "change"   // a knob was written
-	RecordLoan      RecordKind = "loan"     // something was lent, settled, or called in
-	RecordWould     RecordKind = "would"    // observe mode: what would have been written
-	RecordTrial     RecordKind = "trial"    // a trial ended
-	RecordRollback  RecordKind = "rollback" // a knob went back after a trial
-	RecordRestore   RecordKind = "restore"  // an original went back
-	RecordYield     RecordKind = "yield"    // a foreign write: the knob was left alone
-	RecordPending   RecordKind = "owed"     // a restore could not be made safely
-	RecordRefused   RecordKind = "refused"  // the runtime or the guard refused
-	RecordEnrol     RecordKind = "enrol"    // enabled, disabled, held, resumed, paused
-	RecordVerdict   RecordKind = "verdict"  // the class or cause changed, and stayed
-	RecordGPULost   RecordKind = "gpu-lost" // access to a GPU was lost, came back by itself, or could not be repaired
-	RecordGPURepair RecordKind = "heal"     // lost access to a GPU was repaired
-	RecordGPUView   RecordKind = "gpu-view" // GPUs were hidden or shown
-	RecordSlower    RecordKind = "slower"   // a run turned out slower than the last ones of its job
+	RecordChange    RecordKind = "change"    // a knob was written
+	RecordLoan      RecordKind = "loan"      // something was lent, settled, or called in
+	RecordWould     RecordKind = "would"     // observe mode: what would have been written
+	RecordTrial     RecordKind = "trial"     // a trial ended
+	RecordRollback  RecordKind = "rollback"  // a knob went back after a trial
+	RecordRestore   RecordKind = "restore"   // an original went back
+	RecordYield     RecordKind = "yield"     // a foreign write: the knob was left alone
+	RecordPending   RecordKind = "owed"      // a restore could not be made safely
+	RecordRefused   RecordKind = "refused"   // the runtime or the guard refused
+	RecordEnrol     RecordKind = "enrol"     // enabled, disabled, held, resumed, paused
+	RecordVerdict   RecordKind = "verdict"   // the class or cause changed, and stayed
+	RecordGPULost   RecordKind = "gpu-lost"  // access to a GPU was lost, came back by itself, or could not be repaired
+	RecordGPURepair RecordKind = "heal"      // lost access to a GPU was repaired
+	RecordGPUView   RecordKind = "gpu-view"  // GPUs were hidden or shown
+	RecordGPUError  RecordKind = "gpu-error" // the driver reported an error of a GPU
+	RecordSlower    RecordKind = "slower"    // a run turned out slower than the last ones of its job
 )
 
 // Record is one line of history.
@@ -389,7 +392,9 @@ func DeviceOf(d probes.Device, all []probes.Device) Device {
 	v := Device{Index: d.Index, UUID: d.UUID, Parent: d.Parent, Name: d.Name, Virtual: d.Virtual, Lost: d.Lost, Sharing: d.Sharing,
 		MemTotal: d.MemTotal, MemUsed: d.MemUsed, SMActive: d.SMActive, TensorActive: d.TensorActive, DRAMActive: d.DRAMActive,
 		PowerW: d.PowerW, PowerLimitW: d.PowerLimitW, ClockMHz: d.ClockMHz, MaxClockMHz: d.MaxClockMHz, TempC: d.TempC, Slowdown: d.Slowdown,
-		PCIeRxBps: d.PCIeRxBps, PCIeTxBps: d.PCIeTxBps, PCIeMaxBps: d.PCIeMaxBps, NVLinkRx: d.NVLinkRx, NVLinkTx: d.NVLinkTx, Holders: []Holder{}}
+		PCIeRxBps: d.PCIeRxBps, PCIeTxBps: d.PCIeTxBps, PCIeMaxBps: d.PCIeMaxBps, NVLinkRx: d.NVLinkRx, NVLinkTx: d.NVLinkTx, Holders: []Holder{},
+		Errors: DeviceErrors{ECCUncorrected: d.Errors.ECCUncorrected, ECCCorrected: d.Errors.ECCCorrected,
+			RowsRemapped: d.Errors.RowsRemapped, RowPending: d.Errors.RowPending, RowFailed: d.Errors.RowFailed}}
 	v.Sliced = slices.ContainsFunc(all, func(o probes.Device) bool { return o.Parent == d.UUID && d.UUID != "" })
 	if len(d.Duty) > 0 {
 		var sum float64

@@ -5,7 +5,7 @@ import { get, throttle } from "./live.js";
 import { record } from "./records.js";
 import { bytes, causeWord, causeWords, change, clock, cpus, expected, gain, knob, measured, number, outcome, partNames, parts, percent, quantity, ratesOf, rateShown, shares, signed, value, would } from "./words.js";
 
-const marked = ["change", "loan", "would", "trial", "rollback", "restore", "yield", "owed", "gpu-view", "heal", "gpu-lost", "slower"];
+const marked = ["change", "loan", "would", "trial", "rollback", "restore", "yield", "owed", "gpu-view", "heal", "gpu-lost", "gpu-error", "slower"];
 
 export function open(root, key) {
   const chart = new Chart();

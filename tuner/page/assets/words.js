@@ -153,7 +153,7 @@ export function cpuColumn(c) {
 
 const kinds = {
   change: "changed", would: "would", trial: "trial", rollback: "reverted", restore: "restored", yield: "yielded", owed: "restore pending",
-  refused: "refused", enrol: "enrolment", verdict: "verdict", heal: "GPU repaired", "gpu-lost": "GPU lost", "gpu-view": "GPU view", slower: "slower than usual",
+  refused: "refused", enrol: "enrolment", verdict: "verdict", heal: "GPU repaired", "gpu-lost": "GPU lost", "gpu-view": "GPU view", "gpu-error": "GPU error", slower: "slower than usual",
 };
 
 export function kind(r) {

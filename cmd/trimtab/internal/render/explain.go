@@ -18,7 +18,7 @@ func Explain(c state.Container, clock Clock) string {
 	var out strings.Builder
 	fmt.Fprintf(&out, "%s: %s\n", name(c.Name), Headline(c, clock))
 	for _, section := range []string{
-		loan(c), standing(c), memory(c), breakdown(c), verdict(c.Verdict, c.WindowVerdict), prediction(c), allocation(c), lastRuns(c), similar(c), devices(c), trials(c, clock), listed("What is not counted", c.Thinned), listed("What you could do", c.Advice), enrolmentText(c), deciders(c),
+		loan(c), standing(c), memory(c), breakdown(c), verdict(c.Verdict, c.WindowVerdict), prediction(c), allocation(c), lastRuns(c), similar(c), devices(c), gpuErrors(c, clock), trials(c, clock), listed("What is not counted", c.Thinned), listed("What you could do", c.Advice), enrolmentText(c), deciders(c),
 	} {
 		if section != "" {
 			out.WriteString("\n" + section)

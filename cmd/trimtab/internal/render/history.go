@@ -17,7 +17,7 @@ func kindWords(r state.Record) string {
 	words := map[state.RecordKind]string{
 		state.RecordChange: "changed", state.RecordWould: "would", state.RecordTrial: "trial", state.RecordRollback: "reverted",
 		state.RecordRestore: "restored", state.RecordYield: "yielded", state.RecordPending: "pending", state.RecordRefused: "refused",
-		state.RecordEnrol: "enrolment", state.RecordVerdict: "verdict", state.RecordGPURepair: "GPU repaired",
+		state.RecordEnrol: "enrolment", state.RecordVerdict: "verdict", state.RecordGPURepair: "GPU repaired", state.RecordGPUError: "GPU error",
 	}
 	if r.Kind == state.RecordLoan {
 		return loanWord(r)

@@ -4,6 +4,7 @@ import (
 	"flag"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -167,6 +168,19 @@ func TestExplain(t *testing.T) {
 	golden(t, "explain-observed.txt", Explain(starved(), testClock()))
 	golden(t, "explain-memory.txt", Explain(protected(), testClock()))
 	golden(t, "explain-new.txt", Explain(state.Container{Name: "new", Enrolment: policies.Enrolment{Mode: policies.ModeTune, EnrolledBy: "enable", Knobs: []string{"cpu", "memory"}}}, testClock()))
+}
+
+// Errors of its GPUs are told with when they came, and cannot move the terminal's cursor.
+func TestExplainTellsOfGPUErrors(t *testing.T) {
+	c := starved()
+	if strings.Contains(Explain(c, testClock()), "Errors of its GPUs") {
+		t.Error("there is none, and it is told")
+	}
+	c.GPUErrors = []state.GPUError{{UnixNs: at(14, 2), Text: "GPU 0 reported XID 79: fell off the bus"}, {UnixNs: at(14, 3), Text: "GPU \x1b[2J"}}
+	got := Explain(c, testClock())
+	if !regexp.MustCompile(`(?m)^Errors of its GPUs.*never acted on.*\n +14:02 +GPU 0 reported XID 79: fell off the bus$`).MatchString(got) || strings.Contains(got, "\x1b") {
+		t.Errorf("%q", got)
+	}
 }
 
 func TestHeadline(t *testing.T) {

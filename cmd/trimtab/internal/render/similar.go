@@ -77,6 +77,15 @@ func devices(c state.Container) string {
 	return s.String()
 }
 
+// gpuErrors tells what the driver reported of GPUs while the container held them.
+func gpuErrors(c state.Container, clock Clock) string {
+	s := section{title: "Errors of its GPUs, as their driver reported them (told, never acted on)"}
+	for _, e := range c.GPUErrors {
+		s.say("%-16s %s", clock.at(e.UnixNs), Clean(e.Text))
+	}
+	return s.String()
+}
+
 // restsOn tells what a prediction rests on.
 func restsOn(jobs int) string {
 	switch jobs {
