@@ -34,6 +34,7 @@ type Device struct {
 	// "hw-slowdown", "power-brake", "sync-boost", "application", "idle", "other".
 	Slowdown []string `json:"slowdown,omitempty"`
 
+	// PCIeRxBps and PCIeTxBps are asked for in turns where there are more than two devices.
 	PCIeRxBps *float64 `json:"pcieRx,omitempty"` // bytes/s, to the device
 	PCIeTxBps *float64 `json:"pcieTx,omitempty"`
 	// PCIeMaxBps is what the link gives in one direction at its present generation and width.

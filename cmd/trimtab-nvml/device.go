@@ -25,6 +25,9 @@ type gpu struct {
 	cursorUs uint64              // NVML's clock: samples up to here have been delivered
 	lastNs   int64               // CLOCK_MONOTONIC of the last sample delivered
 	gpm      map[string]*gpmPair // by UUID, of the device or of its slices
+	// pcieBps is what last went over the bus from the device and to it; pcieDue: it is asked for in this reading.
+	pcieBps [pcieWays]*float64
+	pcieDue [pcieWays]bool
 }
 
 // openGPU finds one device. One that cannot be had is lost from the start.
@@ -93,6 +96,7 @@ func (g *gpu) read() []probes.Device {
 	}
 	d.AtNs = procfs.MonotonicNs()
 	if g.lost != wire.OK {
+		g.pcieBps = [pcieWays]*float64{}
 		return []probes.Device{lostDevice(g.base, g.lost)}
 	}
 	return append([]probes.Device{d}, slices...)
@@ -197,9 +201,33 @@ func pcieLaneBps(generation float64) float64 {
 	return 0
 }
 
-func (a *asker) links(d *probes.Device) {
-	d.PCIeTxBps = a.pcie(nvml.PCIE_UTIL_TX_BYTES)
-	d.PCIeRxBps = a.pcie(nvml.PCIE_UTIL_RX_BYTES)
+const (
+	pcieWays = 2 // from the device, and to it: nvml.PCIE_UTIL_TX_BYTES, nvml.PCIE_UTIL_RX_BYTES
+	// pcieAsked is how many ways of all devices one reading asks for: NVML looks at each for 20 ms. Two
+	// devices are asked each time, sixteen every eighth.
+	pcieAsked = 4
+)
+
+// takeTurns says which devices are asked for their PCIe throughput in the reading to come.
+func (s *session) takeTurns() {
+	ways := pcieWays * len(s.gpus)
+	for _, g := range s.gpus {
+		g.pcieDue = [pcieWays]bool{}
+	}
+	for range min(pcieAsked, ways) {
+		s.gpus[s.pcieNext/pcieWays].pcieDue[s.pcieNext%pcieWays] = true
+		s.pcieNext = (s.pcieNext + 1) % ways
+	}
+}
+
+func (g *gpu) links(d *probes.Device) {
+	a := &g.asker
+	for way, due := range g.pcieDue {
+		if due {
+			g.pcieBps[way] = a.pcie(nvml.PcieUtilCounter(way)) //nolint:gosec // 0 or 1
+		}
+	}
+	d.PCIeTxBps, d.PCIeRxBps = g.pcieBps[nvml.PCIE_UTIL_TX_BYTES], g.pcieBps[nvml.PCIE_UTIL_RX_BYTES]
 	generation := number(a, "nvmlDeviceGetCurrPcieLinkGeneration", a.dev.GetCurrPcieLinkGeneration)
 	width := number(a, "nvmlDeviceGetCurrPcieLinkWidth", a.dev.GetCurrPcieLinkWidth)
 	if generation != nil && width != nil {

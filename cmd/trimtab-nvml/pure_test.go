@@ -68,3 +68,35 @@ func TestAnchor(t *testing.T) {
 		t.Errorf("a sample from the future is now: %d", got)
 	}
 }
+
+// Each way over PCIe of each device has its turn, and no reading asks for more than a few.
+func TestTurnsOfPCIe(t *testing.T) {
+	for devices, readings := range map[int]int{1: 1, 2: 1, 3: 2, 16: 8, maxDevices: 64} {
+		s := &session{}
+		for range devices {
+			s.gpus = append(s.gpus, &gpu{})
+		}
+		had := map[*gpu][pcieWays]int{}
+		for range 2 * readings {
+			s.takeTurns()
+			asked := 0
+			for _, g := range s.gpus {
+				for way, due := range g.pcieDue {
+					if due {
+						turns := had[g]
+						turns[way]++
+						had[g], asked = turns, asked+1
+					}
+				}
+			}
+			if asked > pcieAsked {
+				t.Errorf("%d devices: %d asked in one reading", devices, asked)
+			}
+		}
+		for _, g := range s.gpus {
+			if turns := had[g]; turns[0] < 2 || turns[1] < 2 {
+				t.Errorf("%d devices: %v turns in %d readings, want two of each way", devices, turns, 2*readings)
+			}
+		}
+	}
+}

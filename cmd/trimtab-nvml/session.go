@@ -29,7 +29,8 @@ type session struct {
 	hello wire.Hello
 	gpus  []*gpu
 	// events is where the driver reports errors; nil: it cannot.
-	events nvml.EventSet
+	events   nvml.EventSet
+	pcieNext int // which way of which device is asked next
 }
 
 // openSession loads and initialises the library and finds the devices.
@@ -96,6 +97,7 @@ func (s *session) leaveOut(keys []wire.CallKey) {
 // answer reads all devices, each written as soon as it is read: what hangs later costs it nothing.
 func (s *session) answer(q wire.Request, out io.Writer) error {
 	s.leaveOut(q.Skip)
+	s.takeTurns()
 	for _, g := range s.trustedFirst() {
 		g.cursorUs = max(g.cursorUs, q.Cursors[g.base.UUID]) // the child before may have gone further
 		for _, d := range g.read() {

@@ -37,7 +37,7 @@ func deviceFamilies() []Family {
 		{Name: "trimtab_gpu_max_clock_hertz", Kind: Gauge, Labels: device, Help: "The most that this clock can be."},
 		{Name: "trimtab_gpu_temperature_celsius", Kind: Gauge, Labels: device, Help: "Temperature of the GPU."},
 		{Name: "trimtab_gpu_slowdown", Kind: Gauge, Labels: []string{"device", "reason"}, Help: "1 while the driver names this reason for a clock below its maximum. Reasons are power, thermal, hw-slowdown, power-brake, sync-boost, application, idle and other."},
-		{Name: "trimtab_gpu_pcie_bytes_per_second", Kind: Gauge, Labels: []string{"device", "direction"}, Help: "What the GPU moves over PCIe. The direction is rx (to the GPU) or tx."},
+		{Name: "trimtab_gpu_pcie_bytes_per_second", Kind: Gauge, Labels: []string{"device", "direction"}, Help: "What the GPU moves over PCIe. The direction is rx (to the GPU) or tx. More than two GPUs are asked in turns: each of sixteen every eighth reading."},
 		{Name: "trimtab_gpu_pcie_max_bytes_per_second", Kind: Gauge, Labels: device, Help: "What its PCIe link gives in one direction, at its present generation and width."},
 		{Name: "trimtab_gpu_nvlink_bytes_total", Kind: Counter, Labels: []string{"device", "direction"}, Help: "Bytes that the GPU moved over all its NVLinks since the driver started. The direction is rx or tx."},
 		{Name: "trimtab_gpu_xid_errors_total", Kind: Counter, Labels: []string{"device", "xid"}, Help: "Errors that the driver reported of the GPU since trimtab started, by NVIDIA's number (XID). Of each GPU 32 numbers are counted apart; xid is other beyond them."},
