@@ -1,6 +1,7 @@
 package packaging
 
 import (
+	"debug/elf"
 	"os"
 	"os/exec"
 	"path"
@@ -13,8 +14,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// packagesOf builds all packages for amd64, with nfpm by the version that the script names.
-func packagesOf(t *testing.T) string {
+// packagesOf builds all packages of architectures, with nfpm by the version that the script names.
+func packagesOf(t *testing.T, archs ...string) string {
 	t.Helper()
 	if testing.Short() {
 		t.Skip("needs a minute: run without -short")
@@ -31,7 +32,7 @@ func packagesOf(t *testing.T) string {
 		t.Skipf("needs network: nfpm cannot be fetched or built: %v\n%s", err, out)
 	}
 	built := filepath.Join(dir, "out")
-	build := exec.Command("../scripts/package.sh", built, "amd64")
+	build := exec.Command("../scripts/package.sh", append([]string{built}, archs...)...)
 	build.Env = append(os.Environ(), "NFPM="+filepath.Join(dir, "nfpm"), "PACKAGE_VERSION=1.2.3", "SOURCE_DATE_EPOCH=1700000000")
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("package.sh: %v\n%s", err, out)
@@ -60,10 +61,15 @@ func output(t *testing.T, name string, args ...string) string {
 
 // TestPackages builds once and looks at all that came out.
 func TestPackages(t *testing.T) {
-	built := packagesOf(t)
+	archs := []string{"amd64"}
+	_, noCross := exec.LookPath("aarch64-linux-gnu-gcc")
+	if noCross == nil {
+		archs = append(archs, "arm64")
+	}
+	built := packagesOf(t, archs...)
 	deb := one(t, filepath.Join(built, "*_amd64.deb"))
 	t.Run("deb contents", func(t *testing.T) { debContents(t, deb) })
-	t.Run("deb control", func(t *testing.T) { debControl(t, deb) })
+	t.Run("deb control", func(t *testing.T) { debControl(t, deb, "amd64") })
 	t.Run("deb in a root of its own", func(t *testing.T) { debInRoot(t, deb) })
 	t.Run("notices", func(t *testing.T) { saysWhatItIsMadeOf(t, deb, one(t, filepath.Join(built, "*-linux-amd64.cdx.json"))) })
 	t.Run("sums", func(t *testing.T) { sumsOfAll(t, built) })
@@ -71,9 +77,22 @@ func TestPackages(t *testing.T) {
 		lintian := tool(t, "lintian", "apt-get install lintian")
 		output(t, lintian, "--allow-root", "--fail-on", "error", deb)
 	})
-	t.Run("rpm contents", func(t *testing.T) { rpmContents(t, one(t, filepath.Join(built, "*.rpm"))) })
-	t.Run("rpm in a root of its own", func(t *testing.T) { rpmInRoot(t, one(t, filepath.Join(built, "*.rpm"))) })
-	t.Run("tarball", func(t *testing.T) { tarballInstalls(t, one(t, filepath.Join(built, "*.tar.gz"))) })
+	rpm := one(t, filepath.Join(built, "*.x86_64.rpm"))
+	t.Run("rpm contents", func(t *testing.T) { rpmContents(t, rpm) })
+	t.Run("rpm in a root of its own", func(t *testing.T) { rpmInRoot(t, rpm) })
+	t.Run("tarball", func(t *testing.T) { tarballInstalls(t, one(t, filepath.Join(built, "*-linux-amd64.tar.gz"))) })
+	t.Run("amd64", func(t *testing.T) { ofMachine(t, built, "amd64", "x86_64", elf.EM_X86_64) })
+	t.Run("arm64", func(t *testing.T) {
+		if noCross != nil {
+			t.Skip("needs aarch64-linux-gnu-gcc: apt-get install gcc-aarch64-linux-gnu libc6-dev-arm64-cross")
+		}
+		arm := one(t, filepath.Join(built, "*_arm64.deb"))
+		debContents(t, arm)
+		debControl(t, arm, "arm64")
+		rpmContents(t, one(t, filepath.Join(built, "*.aarch64.rpm")))
+		saysWhatItIsMadeOf(t, arm, one(t, filepath.Join(built, "*-linux-arm64.cdx.json")))
+		ofMachine(t, built, "arm64", "aarch64", elf.EM_AARCH64)
+	})
 }
 
 // byKind replaces what grows with commands and documents by one line for each kind.
@@ -132,10 +151,10 @@ func debContents(t *testing.T, deb string) {
 	}
 }
 
-func debControl(t *testing.T, deb string) {
+func debControl(t *testing.T, deb, arch string) {
 	dpkg := tool(t, "dpkg-deb", "a Debian host has it")
 	for field, want := range map[string]string{
-		"Package": "trimtab", "Version": "1.2.3", "Architecture": "amd64", "Section": "admin", "Priority": "optional",
+		"Package": "trimtab", "Version": "1.2.3", "Architecture": arch, "Section": "admin", "Priority": "optional",
 		"Depends": "libc6", "Recommends": "docker.io | docker-ce | containerd",
 	} {
 		if got := strings.TrimSpace(output(t, dpkg, "-f", deb, field)); got != want {
