@@ -51,6 +51,7 @@ type counts struct{ passed, failed, skipped int }
 type summary struct {
 	out      io.Writer
 	each     bool                 // a line for each test, with what it logged
+	wants    bool                 // the last line says for want of what tests were skipped
 	output   map[testKey][]string // of tests that run; "" as test is the package's own
 	build    map[string][]string  // compiler output by import path
 	parent   map[testKey]bool     // has subtests
@@ -310,8 +311,22 @@ func (s *summary) finish() bool {
 		fmt.Fprintf(s.out, "PROBLEM: %s\n", p)
 	}
 	failed := total.failed + len(s.problems)
-	fmt.Fprintf(s.out, "%d passed%s, %d failed, %d skipped\n", total.passed, again, failed, total.skipped)
+	fmt.Fprintf(s.out, "%d passed%s, %d failed, %d skipped%s\n", total.passed, again, failed, total.skipped, s.wanted())
 	return failed == 0
+}
+
+// wanted counts skipped tests by what they lacked, most wanted first, as the end of the last line.
+func (s *summary) wanted() string {
+	var list []string
+	reasons, groups := s.grouped()
+	for _, r := range reasons {
+		what, _, _ := strings.Cut(strings.TrimPrefix(r, "needs "), ": ")
+		list = append(list, fmt.Sprintf("%d for want of %s", len(groups[r]), what))
+	}
+	if !s.wants || list == nil {
+		return ""
+	}
+	return ": " + strings.Join(list, ", ")
 }
 
 // showFailures repeats what each failed test said. A test that passed when it ran again is named
@@ -344,16 +359,7 @@ func (s *summary) showSkips() {
 	if len(s.skips) == 0 {
 		return
 	}
-	groups := map[string][]string{}
-	for _, sk := range s.skips {
-		groups[sk.reason] = append(groups[sk.reason], short(sk.key.pkg)+" "+sk.key.test)
-	}
-	reasons := slices.SortedFunc(maps.Keys(groups), func(a, b string) int {
-		if d := len(groups[b]) - len(groups[a]); d != 0 {
-			return d
-		}
-		return strings.Compare(a, b)
-	})
+	reasons, groups := s.grouped()
 	fmt.Fprintln(s.out, "\nSkipped:")
 	for _, r := range reasons {
 		fmt.Fprintf(s.out, "  %s\n", r)
@@ -362,6 +368,21 @@ func (s *summary) showSkips() {
 		}
 	}
 	fmt.Fprintln(s.out)
+}
+
+// grouped are the skipped tests by reason, and the reasons, most wanted first.
+func (s *summary) grouped() (reasons []string, groups map[string][]string) {
+	groups = map[string][]string{}
+	for _, sk := range s.skips {
+		groups[sk.reason] = append(groups[sk.reason], short(sk.key.pkg)+" "+sk.key.test)
+	}
+	reasons = slices.SortedFunc(maps.Keys(groups), func(a, b string) int {
+		if d := len(groups[b]) - len(groups[a]); d != 0 {
+			return d
+		}
+		return strings.Compare(a, b)
+	})
+	return reasons, groups
 }
 
 // skipLine matches what t.Skip printed: "    file_test.go:12: needs Docker: …".

@@ -5,6 +5,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -172,6 +173,26 @@ func TestSkipsAreGroupedByNeed(t *testing.T) {
 	want := "Skipped:\n  needs Docker: no socket\n      a/b A\n      a/b B\n  no reason given\n      a/b C\n"
 	if !strings.Contains(out, want) {
 		t.Errorf("want\n%s\nin\n%s", want, out)
+	}
+}
+
+// TestTheLastLineSaysWhatSkippedTestsLacked: where a run is judged by its last line, it says what was not tried.
+func TestTheLastLineSaysWhatSkippedTestsLacked(t *testing.T) {
+	skipped := func(test, why string) []event {
+		return []event{run(test), say(test, "    a_test.go:7: "+why+"\n"), end("skip", test)}
+	}
+	events := slices.Concat([]event{start(), run("A"), end("pass", "A")}, skipped("B", "needs g++: builds programs"), skipped("C", "needs driver_valid.c: the proof is: not here"),
+		skipped("D", "needs driver_valid.c: the proof is: not here"), []event{end("pass", "")})
+	for wants, want := range map[bool]string{false: "1 passed, 0 failed, 3 skipped", true: "1 passed, 0 failed, 3 skipped: 2 for want of driver_valid.c, 1 for want of g++"} {
+		var b strings.Builder
+		s := newSummary(&b)
+		s.wants = wants
+		if err := s.read(strings.NewReader(stream(t, events...))); err != nil {
+			t.Fatal(err)
+		}
+		if s.finish(); lastLine(b.String()) != want {
+			t.Errorf("%q, want %q", lastLine(b.String()), want)
+		}
 	}
 }
 
