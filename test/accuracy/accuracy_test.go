@@ -3,6 +3,7 @@ package main
 import (
 	"encoding/json"
 	"flag"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -23,6 +24,29 @@ const (
 	recordings = "testdata/recordings"
 	floorFile  = "testdata/accuracy.golden.json"
 )
+
+// pageHasCalibration: docs/accuracy.md shows what today's code makes of the recordings.
+func pageHasCalibration(t *testing.T, bins [len(sureBounds)]Told) {
+	t.Helper()
+	page, err := os.ReadFile("../../docs/accuracy.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := "| confidence | verdicts | mean | right |\n|---|---|---|---|\n"
+	for i, b := range bins {
+		name := fmt.Sprintf("up to %.2f", sureBounds[i])
+		if i == len(bins)-1 {
+			name = fmt.Sprintf("above %.2f", sureBounds[i-1])
+		} else if i > 0 {
+			name = fmt.Sprintf("%.2f to %.2f", sureBounds[i-1], sureBounds[i])
+		}
+		want += fmt.Sprintf("| %s | %d | %.3f | %.3f |\n", name, b.N, b.Sum/float64(max(b.N, 1)), shareOf(b.Right, b.N))
+	}
+	want += fmt.Sprintf("\nThe two are %.3f apart in the mean.", offBy(bins))
+	if !strings.Contains(string(page), want) {
+		t.Errorf("docs/accuracy.md has another table than today's:\n%s", want)
+	}
+}
 
 // TestRecordedAccuracy runs the recordings of all jobs through today's code. It
 // fails where accuracy falls: a case with fewer right windows than when the golden
@@ -63,6 +87,7 @@ func TestRecordedAccuracy(t *testing.T) {
 	if off := offBy(calibration(cases)); off > 0.05 {
 		t.Errorf("of verdicts given with confidence p a share is right that is %.3f from p in the mean", off)
 	}
+	pageHasCalibration(t, calibration(cases))
 	recorded := map[string]bool{}
 	for _, c := range cases {
 		recorded[c.Job] = true

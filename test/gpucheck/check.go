@@ -167,7 +167,7 @@ func (c *check) all(ctx context.Context) int {
 		c.tailLog()
 	}
 	if c.o.report != "" {
-		if err := os.WriteFile(c.o.report, []byte(c.report.markdown()), 0o644); err != nil {
+		if err := c.report.keep(c.o.report); err != nil {
 			fmt.Fprintln(os.Stderr, "gpu-check:", err)
 			return exitProblems
 		}

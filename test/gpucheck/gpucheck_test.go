@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"math"
 	"os"
 	"os/exec"
@@ -13,6 +14,7 @@ import (
 	"strings"
 	"testing"
 	"time"
+	"unicode/utf8"
 
 	"github.com/trimtab/trimtab/test/built"
 	"github.com/trimtab/trimtab/test/runtimetest/ctrd"
@@ -148,6 +150,10 @@ func TestVirtual(t *testing.T) {
 			t.Errorf("the report lacks %q:\n%s", want, text)
 		}
 	}
+	log, err := os.ReadFile(strings.TrimSuffix(report, ".md") + ".log")
+	if err != nil || !strings.Contains(string(log), "launches") || strings.Contains(string(text), "\n== ") || strings.Count(string(text), "\n") > 130 {
+		t.Errorf("the page is not apart from the log: %v\n%s", err, text)
+	}
 	if !strings.Contains(out, "VIRTUAL GPU") || !strings.Contains(out, "gpu-check: ok") {
 		t.Errorf("it does not say that it is virtual and well:\n%s", out)
 	}
@@ -206,8 +212,43 @@ func TestReport(t *testing.T) {
 		t.Errorf("%d problems:\n%s", n, out.String())
 	}
 	for _, want := range []string{`a\|b`, "| PROBLEM | launches | c | 1 | 2 |", "says nothing about a real device"} {
-		if !strings.Contains(r.markdown(), want) {
-			t.Errorf("no %q in\n%s", want, r.markdown())
+		if page := r.markdown("report.log"); !strings.Contains(page, want) {
+			t.Errorf("no %q in\n%s", want, page)
 		}
+	}
+}
+
+// What a run says of a machine with sixteen devices and a hundred findings is still one page: an
+// issue takes 65,536 characters. No problem is cut off for what is well, and the log has all.
+func TestReportIsOnePage(t *testing.T) {
+	const most, lines = 60_000, 130
+	r := report{out: io.Discard}
+	for i := range 40 {
+		r.machine = append(r.machine, fmt.Sprintf("device %d: %s", i, strings.Repeat("long name|", 100)))
+	}
+	for i := range 300 {
+		r.judge(i%10 != 9, "jobs", fmt.Sprintf("finding %d of %s", i, strings.Repeat("é|", 500)), strings.Repeat("w\n", 500), strings.Repeat("t", 5000))
+	}
+	file := filepath.Join(t.TempDir(), "report.md")
+	if err := r.keep(file); err != nil {
+		t.Fatal(err)
+	}
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	page := string(text)
+	if n := strings.Count(page, "\n"); len([]rune(page)) > most || n > lines || !utf8.ValidString(page) {
+		t.Errorf("%d characters and %d lines, want at most %d and %d", len([]rune(page)), n, most, lines)
+	}
+	if n := strings.Count(page, "| PROBLEM |"); n != 30 {
+		t.Errorf("%d of 30 problems are on it", n)
+	}
+	if !strings.Contains(page, "220 rows more are in the log") || !strings.Contains(page, "gpu-check: 30 problems") || !strings.Contains(page, "report.log") {
+		t.Errorf("it does not say what it leaves out:\n%s", page[max(0, len(page)-500):])
+	}
+	log, err := os.ReadFile(strings.TrimSuffix(file, ".md") + ".log")
+	if err != nil || strings.Count(string(log), "finding ") != 300 {
+		t.Errorf("the log has %d of 300 findings, %v", strings.Count(string(log), "finding "), err)
 	}
 }

@@ -58,7 +58,7 @@ func parse(args []string) (options, error) {
 	fs.BoolVar(&o.virtual, "virtual", false, "use trimtab's virtual GPU: checks the check, says nothing about a device")
 	fs.BoolVar(&o.short, "short", false, "less of everything: under a minute on the virtual GPU; figures of no worth")
 	fs.StringVar(&o.dir, "dir", filepath.Dir(here), "`DIR` that holds containerd, its shim, runc, trimtab, train.py and vgpu, as make gpu-bundle packs them")
-	fs.StringVar(&o.report, "report", "", "write the Markdown report to `FILE` too; it is kept in docs/gpu.md by hand")
+	fs.StringVar(&o.report, "report", "", "write one page to `FILE` too, for an issue or docs/gpu.md, and all that was printed beside it, to the file of that name that ends with .log")
 	fs.StringVar(&o.only, "only", "", "only `PARTS`, by comma: "+partNames())
 	fs.StringVar(&o.job, "job", "", "of the parts jobs, rate and programs only `JOBS`, by comma")
 	fs.StringVar(&o.record, "record", "", "keep a recording of each job in `DIR`, for trimtab replay")

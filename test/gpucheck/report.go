@@ -1,8 +1,11 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"io"
+	"os"
+	"path/filepath"
 	"strings"
 	"time"
 )
@@ -102,8 +105,8 @@ func (r *report) finish() int {
 	return r.problems()
 }
 
-// markdown is the report that is kept.
-func (r *report) markdown() string {
+// markdown is the page that is kept: the table, and where all else is.
+func (r *report) markdown(logName string) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "## %s\n\n", time.Now().UTC().Format("2006-01-02 15:04 UTC"))
 	if r.virtual {
@@ -112,17 +115,56 @@ func (r *report) markdown() string {
 	if r.short {
 		b.WriteString("A short run: its figures are of no worth.\n\n")
 	}
-	for _, line := range r.machine {
-		fmt.Fprintf(&b, "- %s\n", line)
+	for _, line := range r.machine[:min(len(r.machine), pageMachine)] {
+		fmt.Fprintf(&b, "- %s\n", cell(line))
 	}
 	b.WriteString("\n| | part | what | another witness | trimtab |\n|---|---|---|---|---|\n")
-	for _, row := range r.rows {
+	shown, left := r.onPage()
+	for _, row := range shown {
 		fmt.Fprintf(&b, "| %s | %s | %s | %s | %s |\n", row.mark, row.part, cell(row.what), cell(row.witness), cell(row.trimtab))
 	}
-	fmt.Fprintf(&b, "\n%s\n\nAll that it printed:\n\n```\n%s```\n", r.verdict(), r.text.String())
+	if left > 0 {
+		fmt.Fprintf(&b, "\n%d rows more are in the log.\n", left)
+	}
+	fmt.Fprintf(&b, "\n%s\n\nAll that it printed is in %s.\n", r.verdict(), logName)
 	return b.String()
 }
 
+const (
+	// What one page holds, to be pasted into an issue: rows, and characters of a cell.
+	pageRows, pageCell = 80, 160
+	// pageMachine is how many lines say what machine it is.
+	pageMachine = 20
+)
+
+// onPage are the rows of the page, in order: where there are too many, problems before what is well.
+func (r *report) onPage() (shown []row, left int) {
+	room := pageRows - min(r.problems(), pageRows)
+	for _, row := range r.rows {
+		switch {
+		case row.mark == bad && len(shown) < pageRows:
+			shown = append(shown, row)
+		case row.mark != bad && room > 0:
+			shown, room = append(shown, row), room-1
+		default:
+			left++
+		}
+	}
+	return shown, left
+}
+
 func cell(s string) string {
-	return strings.NewReplacer("|", `\|`, "\n", " ").Replace(s)
+	s = strings.ReplaceAll(s, "\n", " ")
+	if runes := []rune(s); len(runes) > pageCell {
+		s = string(runes[:pageCell-1]) + "…"
+	}
+	return strings.ReplaceAll(s, "|", `\|`)
+}
+
+// logOf is the file beside a report that has all that was printed.
+func logOf(report string) string { return strings.TrimSuffix(report, filepath.Ext(report)) + ".log" }
+
+// keep writes the page and the log.
+func (r *report) keep(file string) error {
+	return errors.Join(os.WriteFile(logOf(file), []byte(r.text.String()), 0o644), os.WriteFile(file, []byte(r.markdown(filepath.Base(logOf(file)))), 0o644))
 }
