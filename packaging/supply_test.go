@@ -74,7 +74,8 @@ func sumsOfAll(t *testing.T, built string) {
 	for line := range strings.Lines(inFolder(t, built, "sha256sum -c SHA256SUMS", true)) {
 		got = append(got, strings.TrimSuffix(line, ": OK\n"))
 	}
-	if !slices.Equal(got, want) || len(want) != 4 {
+	const each = 4 // of an architecture: .deb, .rpm, tarball, bill of materials
+	if !slices.Equal(got, want) || len(want) == 0 || len(want)%each != 0 {
 		t.Errorf("SHA256SUMS has %v, built were %v", got, want)
 	}
 }

@@ -37,12 +37,18 @@ type gpuHolder struct {
 
 func holdGPU(t testing.TB, rule string, labels ...string) gpuHolder {
 	t.Helper()
-	h := gpuHolder{host: runtimetest.NeedDocker(t)}
+	host := runtimetest.NeedDocker(t)
 	args := []string{"--device-cgroup-rule", rule}
 	for _, l := range labels {
 		args = append(args, "--label", l)
 	}
-	h.id = h.host.Start(t, args...)
+	return holderOf(t, host, host.Start(t, args...))
+}
+
+// holderOf is a container that runs.
+func holderOf(t testing.TB, host runtimetest.DockerHost, id string) gpuHolder {
+	t.Helper()
+	h := gpuHolder{host: host, id: id}
 	h.name = strings.TrimPrefix(h.host.Run(t, "inspect", "--format", "{{.Name}}", h.id), "/")
 	pid, err := strconv.Atoi(h.host.Run(t, "inspect", "--format", "{{.State.Pid}}", h.id))
 	if err != nil {

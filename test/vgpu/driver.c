@@ -4,11 +4,14 @@
 #define _GNU_SOURCE
 #include "driver.h"
 
+#include <errno.h>
+#include <fcntl.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
+#include <unistd.h>
 
 struct driver drv;
 static pthread_mutex_t start = PTHREAD_MUTEX_INITIALIZER;
@@ -43,13 +46,28 @@ static int visible_add(const char *entry)
 	return 1;
 }
 
+/* may_open tells whether the device's node in a folder can be opened. A node without a driver behind it
+ * fails for that, once the control group has let it pass. */
+static int may_open(const char *nodes, uint32_t minor)
+{
+	char path[512];
+	snprintf(path, sizeof path, "%s/nvidia%u", nodes, minor);
+	int fd = open(path, O_RDWR | O_CLOEXEC);
+	if (fd >= 0)
+		close(fd);
+	return fd >= 0 || errno == ENXIO || errno == ENODEV;
+}
+
+/* see_devices finds those that the process may use, in the driver's order. */
 static void see_devices(void)
 {
-	const char *only = getenv("CUDA_VISIBLE_DEVICES");
+	const char *only = getenv("CUDA_VISIBLE_DEVICES"), *nodes = getenv("TRIMTAB_VGPU_DEVICE_NODES");
 	char list[512], *rest = list;
+	drv.devices = 0;
 	if (!only) {
 		for (uint32_t i = 0; i < drv.node->ndevices; i++)
-			drv.visible[drv.devices++] = (int)i;
+			if (!nodes || may_open(nodes, drv.node->device[i].minor))
+				drv.visible[drv.devices++] = (int)i;
 		return;
 	}
 	snprintf(list, sizeof list, "%s", only);
@@ -80,6 +98,8 @@ API cuInit(unsigned flags)
 	pthread_mutex_lock(&start);
 	if (!drv.node)
 		r = begin();
+	else if (!drv.forked && getenv("TRIMTAB_VGPU_DEVICE_NODES"))
+		see_devices(); /* what was shown or hidden since */
 	pthread_mutex_unlock(&start);
 	if (r)
 		return r;
