@@ -128,6 +128,32 @@ func TestDeviceBoundThenIdle(t *testing.T) {
 	}
 }
 
+// TestCUDAWithoutNVML: on a host whose daemon finds no NVML a job's launches and waits are counted all the
+// same, and say what bounds it. There is no device to show, and nothing is wrong with that.
+func TestCUDAWithoutNVML(t *testing.T) {
+	node := gpuNode(t)
+	j := gpuJob(t, node, "observe", "--kernels", "20", "--kernel-us", "2000", "--sync", "blocking")
+	d := daemon(t, daemontest.Options{}) // of the node it is not told
+	// On a busy machine its thread queues for a CPU too, and which of the two bounds it may change.
+	c := until(t, d, j.Name, "to compute, and to wait for its device most of the time", func(c state.Container) bool {
+		return c.Verdict.Class == policies.ClassCompute && 2*c.Breakdown.Ns[policies.PartDevice] > c.Breakdown.WallNs
+	})
+	if !slices.ContainsFunc(c.Verdict.Evidence, func(e policies.Evidence) bool { return e.Name == "launches" && e.Value > 100 }) || c.Rate.PerSecond < 5 {
+		t.Errorf("no launches among the evidence, or no rate: %v, %+v", c.Verdict.Evidence, c.Rate)
+	}
+	devices, err := d.Client().Devices(t.Context())
+	if err != nil || len(devices.Devices) != 0 || !strings.Contains(devices.Why, "no NVIDIA driver") {
+		t.Errorf("devices %+v, %v: want none, and why", devices, err)
+	}
+	s, err := d.Client().Status(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if i := slices.IndexFunc(s.Daemon.Probes, func(p state.Part) bool { return p.Name == "nvml" }); i < 0 || !s.Daemon.Probes[i].OK {
+		t.Errorf("NVML that is not there is said to be lost: %+v", s.Daemon.Probes)
+	}
+}
+
 // TestStarvedLoadersOfAGPUJob: the whole loop before a device: lent, settled, restored.
 func TestStarvedLoadersOfAGPUJob(t *testing.T) {
 	node := gpuNode(t)
