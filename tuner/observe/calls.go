@@ -11,8 +11,9 @@ import (
 // Process is what one process called of CUDA, NCCL and MPI in a window.
 type Process struct {
 	TGID      int32
-	Launches  uint64 // kernels
-	LaunchNs  uint64 // time in which they were counted
+	Launches  uint64  // kernels
+	LaunchNs  uint64  // time in which they were counted
+	Ever      float64 // kernels a second in all the time in which they were counted; 0: in none
 	Graphs    uint64
 	Copies    uint64 // from the host to the device
 	CopyBytes uint64
@@ -66,6 +67,7 @@ func diffCalls(prev, cur *probes.CUDA) []Process {
 		old := prev.Processes[i]
 		d := Process{
 			TGID: p.TGID, Launches: sub(p.Launches, old.Launches), LaunchNs: sub(p.LaunchNs, old.LaunchNs), Graphs: sub(p.Graphs, old.Graphs),
+			Ever:      1e9 * float64(p.Launches) / max(1, float64(p.LaunchNs)),
 			Copies:    sub(p.Copies[probes.CopyHostToDevice], old.Copies[probes.CopyHostToDevice]),
 			CopyBytes: sub(p.CopyBytes[probes.CopyHostToDevice], old.CopyBytes[probes.CopyHostToDevice]),
 			OutBytes:  sub(p.CopyBytes[probes.CopyDeviceToHost], old.CopyBytes[probes.CopyDeviceToHost]),
@@ -190,7 +192,7 @@ func joinProcesses(as, bs []Process) []Process {
 		p.Bytes += a.Bytes
 		p.MPINs += a.MPINs
 		p.MPITimed += a.MPITimed
-		p.MPICaller = cmp.Or(p.MPICaller, a.MPICaller)
+		p.MPICaller, p.Ever = cmp.Or(p.MPICaller, a.MPICaller), cmp.Or(p.Ever, a.Ever)
 		p.Ranks = max(p.Ranks, a.Ranks)
 		p.Exchanged = (p.Exchanged || a.Exchanged) && p.Calls == 0
 		for k := range p.PerKind {

@@ -143,10 +143,7 @@ func shares(use Device, d probes.Device, key string) Device {
 
 func joinDevice(a, b Device) Device {
 	mean := func(x, y float64, nx, ny int) float64 {
-		if nx+ny == 0 {
-			return 0
-		}
-		return (x*float64(nx) + y*float64(ny)) / float64(nx+ny)
+		return (x*float64(nx) + y*float64(ny)) / float64(max(1, nx+ny))
 	}
 	a.Duty = mean(a.Duty, b.Duty, a.Samples, b.Samples)
 	a.SM, a.DRAM, a.Tensor = mean(a.SM, b.SM, a.Activities, b.Activities), mean(a.DRAM, b.DRAM, a.Activities, b.Activities), mean(a.Tensor, b.Tensor, a.Activities, b.Activities)

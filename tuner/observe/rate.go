@@ -259,7 +259,7 @@ func (w *Window) counted(p *Process) bool {
 // counted to speak for the rest of it.
 const minCounted = 0.02
 
-// Launched is the process's kernel and graph launches, scaled to the whole window.
+// Launched is the process's kernel launches, scaled to the whole window.
 func (w *Window) Launched(p *Process) float64 {
 	if float64(p.LaunchNs) < minCounted*float64(w.EndNs-w.StartNs) {
 		return 0

@@ -1,6 +1,8 @@
 package observe
 
 import (
+	"cmp"
+
 	"github.com/trimtab/trimtab/policies"
 	"github.com/trimtab/trimtab/probes"
 )
@@ -46,9 +48,10 @@ type LoaderUse struct {
 
 // DeviceCalls is what a rank called of CUDA and NCCL.
 type DeviceCalls struct {
-	Launches        uint64 // kernels and graphs
-	Collectives     uint64 // NCCL calls
-	Exchanges       bool   // it calls collectives, or did before the probe had to leave them out
+	Launches        uint64  // kernels and graphs
+	LaunchRate      float64 // of them a second; where kernels were not counted in the window, as many as before
+	Collectives     uint64  // NCCL calls
+	Exchanges       bool    // it calls collectives, or did before the probe had to leave them out
 	CollectiveBytes uint64
 	SyncNs          uint64 // the trainer's time in blocking CUDA calls
 	spinNs          uint64 // its time on a CPU in them and in MPI's waits
@@ -155,7 +158,7 @@ func readRank(w *Window, r Rank, ranks int, known PerStep) Reading {
 		got.Collectives, got.CollectiveBytes, got.Exchanges = p.Calls, p.Bytes, p.Calls > 0 || p.Exchanged
 		b := p.blocking(got.Trainer.TID)
 		got.spinNs, got.SyncNs = b.spin()+uint64(p.inMPI(got.Trainer.TID)*float64(sub(got.Trainer.Ns[probes.StateRun], b.spin()))), b.SyncNs+b.CopyNs
-		got.Launches = p.Launches + p.Graphs
+		got.Launches, got.LaunchRate = p.Launches+p.Graphs, cmp.Or(w.Launched(p)/w.Seconds(), p.Ever)+float64(p.Graphs)/w.Seconds()
 	}
 	var of rateOf
 	got.Rate, of = rate(w, r, known)

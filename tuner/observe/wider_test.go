@@ -454,3 +454,35 @@ func TestWholeMultiplesConfirm(t *testing.T) {
 		}
 	}
 }
+
+// TestLaunchRateIsOfTheTimeCounted: where the budget lets launches be counted for a part of the window
+// they stand for the rest of it, and where for none of it, those from before do. Collectives of the
+// same process do not make that forgotten.
+func TestLaunchRateIsOfTheTimeCounted(t *testing.T) {
+	at := func(launches, ns, graphs, calls uint64) probes.Sample {
+		return probes.Sample{Container: "job", Kernel: &probes.Kernel{Threads: []probes.Thread{{TID: trainer, TGID: trainer, AtNs: 1, Ns: [probes.NumStates]uint64{}}}},
+			CUDA: &probes.CUDA{Processes: []probes.CUDAProcess{{TGID: trainer, Launches: launches, LaunchNs: ns, Graphs: graphs}}},
+			NCCL: &probes.NCCL{Processes: []probes.NCCLProcess{{TGID: trainer, Calls: [probes.NumCollectives]uint64{calls}}}}}
+	}
+	for name, tt := range map[string]struct {
+		after probes.Sample
+		want  float64
+	}{
+		"all along":           {at(30_000+20_000, 1e9+2e9, 0, 5), 10_000},
+		"for a tenth":         {at(30_000+2_000, 1e9+2e8, 0, 5), 10_000},
+		"graphs beside":       {at(30_000+20_000, 1e9+2e9, 100, 5), 10_050},
+		"not at all":          {at(30_000, 1e9, 0, 5), 30_000},
+		"and none was before": {at(0, 0, 0, 5), 0},
+	} {
+		before := at(30_000, 1e9, 0, 0)
+		if tt.want == 0 {
+			before = at(0, 0, 0, 0)
+		}
+		var d DeltaTracker
+		d.Next(before, probes.Host{AtNs: 1, CPUs: 2})
+		w := d.Next(tt.after, probes.Host{AtNs: 1 + 2e9, CPUs: 2})
+		if got := readRank(w, Rank{Root: trainer, Trainer: 0}, 1, nil).LaunchRate; math.Abs(got-tt.want) > 1e-6*tt.want {
+			t.Errorf("%s: %.0f launches a second, want %.0f", name, got, tt.want)
+		}
+	}
+}

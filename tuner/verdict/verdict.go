@@ -233,6 +233,9 @@ func host(k *policies.Constants, r observe.Reading) (policies.Verdict, bool) {
 	default:
 		v.Relief = "faster cores or less Python: more of them would not help"
 		v.Why = fmt.Sprintf("the trainer computes on the CPU %.0f %% of its time", 100*b.Share(policies.PartCompute))
+		if why := launching(k, r); why != "" {
+			v.Relief, v.Why = ReliefLaunches, why
+		}
 	}
 	if near(k, throttled, contended) {
 		v.Why = fmt.Sprintf("the trainer itself is out of CPU quota, and queues for a CPU: %.0f and %.0f %% of its time", 100*throttled, 100*contended)
