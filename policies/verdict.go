@@ -151,8 +151,9 @@ type Cost struct {
 	// Queue is the trainer's wait for a CPU behind work of other containers: no quota
 	// shortens it, so it belongs to the step's floor.
 	Queue float64 `json:"queue,omitempty"`
-	// Spin is the part of D that the trainer spends spinning on a CPU. More CPUs do not
-	// shorten it, so it is no demand; but a quota pays for it as for work.
+	// Spin is the part of D that the trainer spends spinning on a CPU, or working ahead of a
+	// device without room. More CPUs do not shorten it, so it is no demand; but a quota pays for
+	// it as for work.
 	Spin float64 `json:"spin,omitempty"`
 }
 

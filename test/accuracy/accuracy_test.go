@@ -103,7 +103,7 @@ func TestRecordedAccuracy(t *testing.T) {
 
 // TestFloorHolds: each way to be worse is found, and being better is none.
 func TestFloorHolds(t *testing.T) {
-	good := FloorCase{Truth: "input/throttled", Said: map[Label]int{"input/throttled": 9, "unknown": 1}, Right: 9, Windows: 10, Detected: true, DetectS: 4, RateError: 0.02, Readings: 4}
+	good := FloorCase{Truth: "input/throttled", Said: map[Label]int{"input/throttled": 9, "unknown": 1}, Right: 9, Windows: 10, Detected: true, DetectS: 4, RateError: 0.02, Readings: 4, Knee: 1, KneeRight: true}
 	for name, worse := range map[string]func(*FloorCase){
 		"fewer right":    func(c *FloorCase) { c.Right = 8 },
 		"more wrong":     func(c *FloorCase) { c.Windows = 11 },
@@ -112,6 +112,7 @@ func TestFloorHolds(t *testing.T) {
 		"a rate off":     func(c *FloorCase) { c.RateError = 0.04 },
 		"no rate":        func(c *FloorCase) { c.RateError, c.Readings = 0, 1 },
 		"a wrong action": func(c *FloorCase) { c.WrongActions = 1 },
+		"a wrong knee":   func(c *FloorCase) { c.KneeRight = false },
 		"no windows":     func(c *FloorCase) { *c = FloorCase{} },
 	} {
 		c := good

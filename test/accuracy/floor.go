@@ -25,6 +25,8 @@ type FloorCase struct {
 	DetectS      float64       `json:"detectS,omitempty"`   // where detected, in tenths
 	RateError    float64       `json:"rateError,omitempty"` // 95th percentile, relative, in thousandths
 	Readings     int           `json:"readings,omitempty"`  // of the rate, that it is of
+	Knee         float64       `json:"knee,omitempty"`      // said, CPUs, in hundredths; where it is judged
+	KneeRight    bool          `json:"kneeRight,omitempty"` // and within the factor
 }
 
 // A case may be so much slower to be found, and its rate so much further off, before it
@@ -38,6 +40,9 @@ func floorOf(cases []Case) Floor {
 	out := Floor{}
 	for _, c := range cases {
 		row := FloorCase{Truth: c.Truth.Is, Said: c.Said, Right: c.Right, Windows: c.Windows, WrongActions: c.WrongActions, Detected: c.Detected}
+		if c.Knee > 0 {
+			row.Knee, row.KneeRight = math.Round(100*c.SaidKnee)/100, c.kneeRight()
+		}
 		if c.Detected {
 			row.DetectS = math.Round(10*c.DetectS) / 10
 		}
@@ -72,6 +77,9 @@ func (f Floor) fallen(now Floor) []string {
 			out = append(out, fmt.Sprintf("%s: %d readings of its rate are left, there were %d", name, is.Readings, was.Readings))
 		case was.Readings > 0 && is.RateError > was.RateError+slackRateError:
 			out = append(out, fmt.Sprintf("%s: its rate is off by %.1f %%, it was %.1f %%", name, 100*is.RateError, 100*was.RateError))
+		}
+		if was.KneeRight && !is.KneeRight {
+			out = append(out, fmt.Sprintf("%s: its knee is said to be %.2f CPUs, it was %.2f", name, is.Knee, was.Knee))
 		}
 		if is.WrongActions > was.WrongActions {
 			out = append(out, fmt.Sprintf("%s: %d wrong actions, it was %d", name, is.WrongActions, was.WrongActions))

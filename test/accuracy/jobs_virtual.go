@@ -22,15 +22,15 @@ func kernels20(more ...string) []string {
 
 func gpuCPP() Family {
 	return Family{Name: "gpu-cpp", Why: "a C++ trainer on CUDA's runtime: streams, graphs, tiny launches, spinning", Jobs: []Job{
-		{Name: "gpu-device", Why: "40 ms of kernels a step, nothing else", Devices: 2, Parts: onGPU(kernels20()...), Phases: alone("compute/device")},
-		{Name: "gpu-graph", Why: "the same as one graph launch a step", Devices: 2, Parts: onGPU(kernels20("--graph")...), Phases: alone("compute/device")},
-		{Name: "gpu-spin", Why: "the same; synchronisation spins on a CPU", Devices: 2, Parts: onGPU(kernels20("--sync", "spin")...), Phases: alone("compute/device")},
-		{Name: "gpu-async", Why: "the same, and waits for nothing: it spins in a full launch queue", Devices: 2, Parts: onGPU(kernels20("--wait-every", "0")...), Phases: alone("compute/device")},
-		{Name: "gpu-each50", Why: "the same, and waits every 50 steps", Devices: 2, Parts: onGPU(kernels20("--wait-every", "50")...), Phases: alone("compute/device")},
-		{Name: "gpu-poll", Why: "the same; it asks an event again and again", Devices: 2, Parts: onGPU(kernels20("--sync", "poll")...), Phases: alone("compute/device")},
-		{Name: "gpu-tiny", Why: "2000 launches of 5 us a step, 10 us of CPU each: the device idles", Devices: 2, Parts: onGPU("--tiny"), Phases: alone("compute/host")},
-		{Name: "gpu-tiny-starved", Why: "launch-bound, under a quota of half a CPU", Devices: 2, Parts: onGPU("--tiny"), Phases: starved(0.5, "compute/host")},
-		{Name: "gpu-workers", Why: "two loader threads need 30 ms a batch, the device 8 ms", Devices: 2,
+		{Name: "gpu-device", Knee: 0.9, Why: "40 ms of kernels a step, nothing else", Devices: 2, Parts: onGPU(kernels20()...), Phases: alone("compute/device")},
+		{Name: "gpu-graph", Knee: 0.9, Why: "the same as one graph launch a step", Devices: 2, Parts: onGPU(kernels20("--graph")...), Phases: alone("compute/device")},
+		{Name: "gpu-spin", Knee: 0.9, Why: "the same; synchronisation spins on a CPU", Devices: 2, Parts: onGPU(kernels20("--sync", "spin")...), Phases: alone("compute/device")},
+		{Name: "gpu-async", Knee: 0.03, Why: "the same, and waits for nothing: it spins in a full launch queue", Devices: 2, Parts: onGPU(kernels20("--wait-every", "0")...), Phases: alone("compute/device")},
+		{Name: "gpu-each50", Knee: 0.03, Why: "the same, and waits every 50 steps", Devices: 2, Parts: onGPU(kernels20("--wait-every", "50")...), Phases: alone("compute/device")},
+		{Name: "gpu-poll", Knee: 0.9, Why: "the same; it asks an event again and again", Devices: 2, Parts: onGPU(kernels20("--sync", "poll")...), Phases: alone("compute/device")},
+		{Name: "gpu-tiny", Knee: 1, Why: "2000 launches of 5 us a step, 10 us of CPU each: the device idles", Devices: 2, Parts: onGPU("--tiny"), Phases: alone("compute/host")},
+		{Name: "gpu-tiny-starved", Knee: 1, Why: "launch-bound, under a quota of half a CPU", Devices: 2, Parts: onGPU("--tiny"), Phases: starved(0.5, "compute/host")},
+		{Name: "gpu-workers", Knee: 1.2, Why: "two loader threads need 30 ms a batch, the device 8 ms", Devices: 2,
 			Parts: onGPU("--kernels", "4", "--kernel-us", "2000", "--loader-threads", "1", "--loader-ms", "40"), Phases: alone("input/workers")},
 		{Name: "gpu-starved", Why: "loaders need 1.5 CPUs for what the device takes, the quota is 0.5", Devices: 2,
 			Parts: onGPU("--kernels", "10", "--kernel-us", "2000", "--loader-threads", "2", "--loader-ms", "30"), Phases: starved(0.5, "input/throttled")},
@@ -71,12 +71,12 @@ func gpuTorch() Family {
 	return Family{Name: "gpu-torch", Why: "PyTorch's real DataLoader before a CUDA device", Jobs: []Job{
 		{Name: "gpu-torch-device", Why: "40 ms of kernels a step, loaders ahead", Devices: 2,
 			Parts: one("gpu/trainer.py", "--workers", "2", "--decode-ms", "10", "--kernels", "20", "--kernel-us", "2000", "--pin"), Phases: alone("compute/device")},
-		{Name: "gpu-torch-workers", Why: "one loader needs 60 ms a batch, the device 20 ms", Devices: 2,
+		{Name: "gpu-torch-workers", Knee: 1.33, Why: "one loader needs 60 ms a batch, the device 20 ms", Devices: 2,
 			Parts: one("gpu/trainer.py", "--workers", "1", "--decode-ms", "60", "--kernels", "10", "--kernel-us", "2000"), Phases: alone("input/workers")},
 		{Name: "gpu-torch-starved", Why: "loaders need 0.9 CPUs for what the device takes, the quota is 0.4", Devices: 2,
 			Parts:  one("gpu/trainer.py", "--workers", "2", "--decode-ms", "30", "--kernels", "15", "--kernel-us", "2000", "--pin", "--accumulate", "4"),
 			Phases: starved(0.4, "input/throttled")},
-		{Name: "gpu-torch-host", Why: "60 ms of Python between 5 ms of kernels: the device idles", Devices: 2,
+		{Name: "gpu-torch-host", Knee: 1.08, Why: "60 ms of Python between 5 ms of kernels: the device idles", Devices: 2,
 			Parts: one("gpu/trainer.py", "--workers", "1", "--decode-ms", "5", "--kernels", "50", "--kernel-us", "100", "--host-ms", "60"), Phases: alone("compute/host")},
 	}}
 }
@@ -85,9 +85,9 @@ func gpuNumpy() Family {
 	return Family{Name: "gpu-numpy", HeldOut: true, Why: "NumPy, loader threads and a CUDA device in one process; set aside: the virtual part's own", Jobs: []Job{
 		{Name: "gpu-numpy-device", Why: "40 ms of kernels a step, loaders ahead", Devices: 2,
 			Parts: one("gpu/numpy_trainer.py", "--loaders", "2", "--loader-ms", "10", "--kernels", "20", "--kernel-us", "2000"), Phases: alone("compute/device")},
-		{Name: "gpu-numpy-workers", Why: "one loader thread needs 60 ms a batch, the device 10 ms", Devices: 2,
+		{Name: "gpu-numpy-workers", Knee: 1.17, Why: "one loader thread needs 60 ms a batch, the device 10 ms", Devices: 2,
 			Parts: one("gpu/numpy_trainer.py", "--loaders", "1", "--loader-ms", "60", "--kernels", "5", "--kernel-us", "2000"), Phases: alone("input/workers")},
-		{Name: "gpu-numpy-host", Why: "60 ms of arithmetic between 2 ms of kernels: the device idles", Devices: 2,
+		{Name: "gpu-numpy-host", Knee: 1.16, Why: "60 ms of arithmetic between 2 ms of kernels: the device idles", Devices: 2,
 			Parts:  one("gpu/numpy_trainer.py", "--loaders", "1", "--loader-ms", "10", "--kernels", "20", "--kernel-us", "100", "--host-ms", "60"),
 			Phases: alone("compute/host")},
 	}}

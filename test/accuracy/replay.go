@@ -28,6 +28,7 @@ type Window struct {
 	Used           float64 // CPUs
 	Outside        float64 // CPUs that nothing in a container used, mean
 	Stolen         float64 // share of the machine's CPU time that its hypervisor took
+	Knee           float64 // CPUs; 0: none was told
 }
 
 // Proposal is a change that the policy called for at one tick, with the label it
@@ -158,7 +159,7 @@ func take(out map[string]*Seen, c *control.Controller, in control.Input, plans [
 		s.counted = v.Windows
 		start := s.start(v.WindowVerdict, now)
 		s.Windows = append(s.Windows, Window{StartNs: start, EndNs: now, Verdict: v.WindowVerdict, Shown: v.Verdict, Breakdown: v.Breakdown, Rate: v.Rate,
-			Used: v.UsedCPUs, Outside: machine.between(start, now), Stolen: evidence(v.WindowVerdict, verdict.Stolen)})
+			Used: v.UsedCPUs, Outside: machine.between(start, now), Stolen: evidence(v.WindowVerdict, verdict.Stolen), Knee: evidence(v.WindowVerdict, verdict.Knee)})
 	}
 	for _, plan := range plans {
 		for _, ch := range plan.Changes {

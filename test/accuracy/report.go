@@ -175,6 +175,9 @@ func printCase(w io.Writer, c Case) {
 	for _, l := range slices.Sorted(maps.Keys(c.Whys)) {
 		fmt.Fprintf(w, "       said %s ×%d: %s\n", l, c.Said[l], c.Whys[l])
 	}
+	if c.Knee > 0 && !c.kneeRight() {
+		fmt.Fprintf(w, "       knee said %.2f CPUs, is %.2f\n", c.SaidKnee, c.Knee)
+	}
 	for _, knob := range c.WrongKnobs {
 		fmt.Fprintf(w, "       WRONG ACTION: %s\n", knob)
 	}
@@ -210,6 +213,10 @@ func report(w io.Writer, cases []Case) Sum {
 	}
 	if n := len(filter(cases, func(c Case) bool { return c.Stolen > stolenShare })); n > 0 {
 		fmt.Fprintf(w, "\nIts hypervisor took more than %.0f %% of the CPU time in %d of %d cases: what a thread was then seen to run, or to queue, it did not.\n", 100*stolenShare, n, len(cases))
+	}
+	judged := filter(cases, func(c Case) bool { return c.Knee > 0 })
+	if right := filter(judged, func(c Case) bool { return c.kneeRight() }); len(judged) > 0 {
+		fmt.Fprintf(w, "\nKnees, the CPUs beyond which more bring no speed: %d of %d are within a factor of %.2f.\n", len(right), len(judged), kneeFactor)
 	}
 	printCalibration(w, cases)
 	total := sum(cases)

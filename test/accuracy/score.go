@@ -40,6 +40,7 @@ type Case struct {
 	WrongActions     int
 	WrongKnobs       []string
 	Whys             map[Label]string // an example of each wrong label's sentence
+	Knee, SaidKnee   float64          // CPUs: what is true, 0 where it is not judged; the median of what windows said
 	// OutsideCPUs is what was used outside of containers, mean over windows: a noisy machine.
 	OutsideCPUs float64
 	// Stolen is the share of the machine's CPU time that its hypervisor took, mean over windows.
@@ -50,10 +51,11 @@ type Case struct {
 func score(f Facts, seen map[string]*Seen, family Family, virtual bool) []Case {
 	var out []Case
 	byContainer := map[string][]int{}
+	job, _, _ := find(f.Job)
 	for i, p := range f.Phases {
 		for _, name := range slices.Sorted(maps.Keys(p.Truths)) {
 			c := Case{Job: f.Job, Family: family.Name, HeldOut: family.HeldOut, Virtual: virtual, Container: name, Phase: p.Name,
-				Truth: p.Truths[name], Said: map[Label]int{}, Whys: map[Label]string{}}
+				Truth: p.Truths[name], Said: map[Label]int{}, Whys: map[Label]string{}, Knee: job.Knee}
 			c.Begins = bottleneck(c.Truth) && (i == 0 || f.Phases[i-1].Truths[name].Is != c.Truth.Is)
 			s := seen[name]
 			if s == nil {
@@ -105,9 +107,13 @@ func (c *Case) count(p FactPhase, s *Seen) {
 			c.Windows, c.Said[silence], c.Majority = n, n, silence
 		}
 	}()
+	var knees []float64
 	for i, w := range s.Windows {
 		if !counts(p, s, i) {
 			continue
+		}
+		if w.Knee > 0 {
+			knees = append(knees, w.Knee)
 		}
 		l := labelOf(w.Verdict)
 		c.OutsideCPUs = (c.OutsideCPUs*float64(c.Windows) + w.Outside) / float64(c.Windows+1)
@@ -124,7 +130,15 @@ func (c *Case) count(p FactPhase, s *Seen) {
 			c.Whys[l] = w.Verdict.Why
 		}
 	}
-	c.Majority = majority(c.Said)
+	c.Majority, c.SaidKnee = majority(c.Said), quantile(knees, 0.5)
+}
+
+// kneeFactor is how far a knee may be from the truth, either way.
+const kneeFactor = 1.25
+
+// kneeRight reports whether the knee was told, and within the factor.
+func (c *Case) kneeRight() bool {
+	return c.SaidKnee <= c.Knee*kneeFactor && c.SaidKnee >= c.Knee/kneeFactor
 }
 
 // majority is the most frequent label, the first in the alphabet of equals.

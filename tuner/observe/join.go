@@ -1,6 +1,7 @@
 package observe
 
 import (
+	"cmp"
 	"slices"
 
 	"github.com/trimtab/trimtab/probes"
@@ -215,9 +216,7 @@ func joinTicks(as, bs []Tick) []Tick {
 		for _, a := range as {
 			if a.TGID == out[i].TGID && a.Source == out[i].Source {
 				out[i].Count += a.Count
-				if a.FromNs > 0 {
-					out[i].FromNs = a.FromNs
-				}
+				out[i].FromNs = cmp.Or(a.FromNs, out[i].FromNs)
 			}
 		}
 	}

@@ -64,6 +64,26 @@ func full(k *policies.Constants, r observe.Reading) (policies.Verdict, bool) {
 	return bound(k, r, share), true
 }
 
+// Cost is a step's cost in the light of what the device does. One without room works through the
+// whole step, so that no CPU shortens it. What its trainer computes meanwhile, in a full launch
+// queue, asking whether the device is done, or ahead of it, is Spin: c* is what it used, and so it is
+// less where its quota or others held it back and the device worked on.
+func Cost(k *policies.Constants, r observe.Reading) policies.Cost {
+	c := r.Cost
+	if _, ok := full(k, r); !ok || !r.CostOK || r.Aggregated || !alone(k, r) || !(r.Window.UsedCPUs() > 0) {
+		return c
+	}
+	if r.Loaders > 0 && r.LoaderShort >= k.LoaderShort { // batches from before may keep it full for a while
+		return c
+	}
+	busy, _ := duty(r)
+	step := c.CPU() / r.Window.UsedCPUs() // its rate may be of another time than the cost
+	exposed := min(c.TrainerCPU, (1-min(busy, 1))*step)
+	c.Spin += c.TrainerCPU - exposed
+	c.TrainerCPU, c.Queue, c.Device = exposed, 0, step-exposed
+	return c
+}
+
 // device finds a trainer that waits for its device most of the time. Waits that
 // no call on a device proves may be anything that the job itself asked for.
 func device(k *policies.Constants, r observe.Reading) (policies.Verdict, bool) {
