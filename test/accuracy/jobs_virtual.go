@@ -20,6 +20,16 @@ func kernels20(more ...string) []string {
 	return append([]string{"--kernels", "20", "--kernel-us", "2000"}, more...)
 }
 
+// rankPair is two ranks in one container, each on its device, with little to exchange.
+func rankPair() []string {
+	return []string{"--ranks", "2", "--sync", "blocking", "--allreduce-mib", "0.25"}
+}
+
+// reduceOverhead is a step of two graph launches.
+func reduceOverhead() []string {
+	return []string{"--graph", "--accumulate", "2", "--kernels", "10", "--kernel-us", "2000", "--h2d-mib", "1", "--host-ms", "1", "--sync", "item"}
+}
+
 func gpuCPP() Family {
 	return Family{Name: "gpu-cpp", Why: "a C++ trainer on CUDA's runtime: streams, graphs, tiny launches, spinning", Jobs: []Job{
 		{Name: "gpu-device", Knee: 0.9, Why: "40 ms of kernels a step, nothing else", Devices: 2, Parts: onGPU(kernels20()...), Phases: alone("compute/device")},
@@ -28,6 +38,26 @@ func gpuCPP() Family {
 		{Name: "gpu-async", Knee: 0.03, Why: "the same, and waits for nothing: it spins in a full launch queue", Devices: 2, Parts: onGPU(kernels20("--wait-every", "0")...), Phases: alone("compute/device")},
 		{Name: "gpu-each50", Knee: 0.03, Why: "the same, and waits every 50 steps", Devices: 2, Parts: onGPU(kernels20("--wait-every", "50")...), Phases: alone("compute/device")},
 		{Name: "gpu-poll", Knee: 0.9, Why: "the same; it asks an event again and again", Devices: 2, Parts: onGPU(kernels20("--sync", "poll")...), Phases: alone("compute/device")},
+		{Name: "gpu-async-starved", Knee: 0.05, Why: "never waits, under a quota of 0.05 CPUs: launches are a thousand ahead, and it loses nothing", Devices: 2,
+			Parts: onGPU(kernels20("--wait-every", "0")...), Phases: starved(0.05, "compute/device")},
+		{Name: "gpu-each50-starved", Knee: 0.05, Why: "waits every 50 steps, under a quota of 0.05 CPUs: it loses next to nothing", Devices: 2,
+			Parts: onGPU(kernels20("--wait-every", "50")...), Phases: starved(0.05, "compute/device")},
+		{Name: "gpu-poll-starved", Knee: 0.9, Why: "polls for each step under a quota of half a CPU, which ends while it asks: a step is over and not seen to be", Devices: 2,
+			Parts: onGPU(kernels20("--sync", "poll")...), Phases: starved(0.5, "compute/host")},
+		{Name: "gpu-whole-graph", Why: "two ranks in one container; a step is one graph launch of 40 ms, the all-reduce within", Devices: 2, Hopper: true,
+			Parts: onGPU(append(kernels20("--whole-graph"), rankPair()...)...), Phases: alone("compute/device")},
+		{Name: "gpu-whole-graph-straggler", Why: "the same of 10 ms; rank 1 needs 80 ms of CPU more, for which the other waits", Devices: 2, Hopper: true,
+			Parts:  onGPU(append([]string{"--whole-graph", "--kernels", "10", "--kernel-us", "1000", "--slow-rank", "1", "--slow-ms", "80"}, rankPair()...)...),
+			Phases: alone("communication/straggler")},
+		{Name: "gpu-reduce-overhead", Knee: 0.9, Why: "torch.compile's reduce-overhead: a copy into static inputs and a graph launch of 20 ms, twice a step, 1 ms of Python each; it reads its loss", Devices: 2,
+			Parts: onGPU(reduceOverhead()...), Phases: alone("compute/device")},
+		{Name: "gpu-compiled", Why: "the same beside the 40 compile workers that PyTorch leaves running", Devices: 2,
+			Parts: []Part{{Script: "gpu/compiled.py", Args: append([]string{"40", "/opt/trimtab-vgpu/trainer"}, reduceOverhead()...)}}, Phases: alone("compute/device"), Steps: 500},
+		{Name: "gpu-copies", Why: "40 ms of kernels a step; a second stream copies 32 MiB a step from pinned memory ahead", Devices: 2,
+			Parts: []Part{{Script: "gpu/run.py", Args: append([]string{"/opt/trimtab-vgpu/trainer"}, kernels20("--h2d-mib", "32", "--ahead")...),
+				Docker: []string{"-e", "TRIMTAB_VGPU_COPY_MAX=65536"}}}, Phases: alone("compute/device")},
+		{Name: "gpu-saver", Why: "40 ms of kernels a step; a second thread copies 64 MiB of state out and saves it, every 50 steps", Devices: 2,
+			Parts: onGPU(kernels20("--checkpoint-every", "50", "--saver")...), Phases: alone("compute/device")},
 		{Name: "gpu-tiny", Knee: 1, Why: "2000 launches of 5 us a step, 10 us of CPU each: the device idles", Devices: 2, Parts: onGPU("--tiny"), Phases: alone("compute/host")},
 		{Name: "gpu-tiny-starved", Knee: 1, Why: "launch-bound, under a quota of half a CPU", Devices: 2, Parts: onGPU("--tiny"), Phases: starved(0.5, "compute/host")},
 		{Name: "gpu-workers", Knee: 1.2, Why: "two loader threads need 30 ms a batch, the device 8 ms", Devices: 2,

@@ -64,7 +64,8 @@ Device::Device(const Options &o) : o_(o), us_(o.kernelUs), in_(bytes(o.h2dMib)),
 {
 	int count = 0;
 	CUDA(cudaGetDeviceCount(&count));
-	CUDA(cudaSetDevice(o.device >= 0 ? o.device : o.rank % std::max(count, 1)));
+	ordinal_ = o.device >= 0 ? o.device : o.rank % std::max(count, 1);
+	CUDA(cudaSetDevice(ordinal_));
 	if (o.sync == "spin" || o.sync == "blocking")
 		CUDA(cudaSetDeviceFlags(o.sync == "spin" ? cudaDeviceScheduleSpin : cudaDeviceScheduleBlockingSync));
 	CUDA(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking));
@@ -75,6 +76,14 @@ Device::Device(const Options &o) : o_(o), us_(o.kernelUs), in_(bytes(o.h2dMib)),
 		host_ = static_cast<char *>(calloc(1, most));
 	else
 		CUDA(cudaHostAlloc(reinterpret_cast<void **>(&host_), most, 0));
+	saved_ = host_;
+	if (o.saver)
+		CUDA(cudaHostAlloc(reinterpret_cast<void **>(&saved_), bytes(o.checkpointMib), 0));
+	if (o.ahead) {
+		CUDA(cudaStreamCreateWithFlags(&copy_stream_, cudaStreamNonBlocking));
+		CUDA(cudaEventCreateWithFlags(&copied_, cudaEventDisableTiming));
+		copyAhead();
+	}
 	join();
 	if (o.graph || o.wholeGraph)
 		capture();
@@ -132,10 +141,19 @@ void Device::toDevice()
 {
 	if (in_ == 0)
 		return;
-	if (o_.pageable)
+	if (o_.ahead) { // what was copied meanwhile, and then the next
+		CUDA(cudaStreamWaitEvent(stream_, copied_, 0));
+		copyAhead();
+	} else if (o_.pageable)
 		CUDA(cudaMemcpy(device_, host_, in_, cudaMemcpyHostToDevice));
 	else
 		CUDA(cudaMemcpyAsync(device_, host_, in_, cudaMemcpyHostToDevice, stream_));
+}
+
+void Device::copyAhead()
+{
+	CUDA(cudaMemcpyAsync(device_, host_, in_, cudaMemcpyHostToDevice, copy_stream_));
+	CUDA(cudaEventRecord(copied_, copy_stream_));
 }
 
 void Device::micro()
@@ -222,11 +240,12 @@ void Device::checkpoint(long step)
 {
 	const size_t size = bytes(o_.checkpointMib);
 	const std::string path = o_.checkpointDir + "/checkpoint." + std::to_string(o_.rank), part = path + ".part";
-	CUDA(cudaMemcpy(host_, device_, size, cudaMemcpyDeviceToHost));
+	CUDA(cudaSetDevice(ordinal_)); // of this thread
+	CUDA(cudaMemcpy(saved_, device_, size, cudaMemcpyDeviceToHost));
 	const int fd = open(part.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
 	size_t done = 0;
 	while (fd >= 0 && done < size) {
-		const ssize_t n = write(fd, host_ + done, std::min(size - done, size_t{1} << 20));
+		const ssize_t n = write(fd, saved_ + done, std::min(size - done, size_t{1} << 20));
 		if (n <= 0)
 			break;
 		done += static_cast<size_t>(n);

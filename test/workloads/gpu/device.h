@@ -20,7 +20,7 @@ public:
 	void fromDevice();
 	void wait();
 	void evaluate();
-	void checkpoint(long step);
+	void checkpoint(long step); // by a second thread too, while no other is under way
 
 private:
 	void launch(double us);
@@ -28,12 +28,14 @@ private:
 	void capture();
 	void join();
 	const Options &o_;
-	cudaStream_t stream_ = nullptr, comm_stream_ = nullptr;
-	cudaEvent_t done_ = nullptr, ready_ = nullptr, reduced_ = nullptr;
+	void copyAhead();
+	int ordinal_ = 0;
+	cudaStream_t stream_ = nullptr, comm_stream_ = nullptr, copy_stream_ = nullptr;
+	cudaEvent_t done_ = nullptr, ready_ = nullptr, reduced_ = nullptr, copied_ = nullptr;
 	cudaGraphExec_t graph_ = nullptr;
 	ncclComm_t comm_ = nullptr;
 	double us_;
 	long updates_ = 0;
-	char *host_ = nullptr, *device_ = nullptr, *gradient_ = nullptr;
+	char *host_ = nullptr, *saved_ = nullptr, *device_ = nullptr, *gradient_ = nullptr;
 	size_t in_ = 0, out_ = 0, gradientBytes_ = 0;
 };

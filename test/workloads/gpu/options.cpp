@@ -93,6 +93,7 @@ std::vector<Option> options(Options &o)
 	    {"d2h-mib", "copied back per step", into(o.d2hMib)},
 	    {"pageable", "the copy to the device blocks (no pinned memory)", on(o.pageable), true},
 	    {"staged", "the copy to the device is asynchronous, from memory that is not pinned", on(o.staged), true},
+	    {"ahead", "a second stream copies the next micro-batch while the device computes", on(o.ahead), true},
 	    {"accumulate", "micro-batches per step", whole(o.accumulate)},
 	    {"host-ms", "the trainer's own CPU per micro-batch", into(o.hostMs)},
 	    {"loader-threads", "0: no loaders", whole(o.loaderThreads)},
@@ -109,6 +110,7 @@ std::vector<Option> options(Options &o)
 	    {"eval-kernels", "per batch (default: a third of --kernels)", whole(o.evalKernels)},
 	    {"checkpoint-every", "steps between checkpoints (0: none)", whole(o.checkpointEvery)},
 	    {"checkpoint-mib", "", into(o.checkpointMib)},
+	    {"saver", "a second thread copies out and writes checkpoints; one that is due meanwhile is left out", on(o.saver), true},
 	    {"checkpoint-dir", "", into(o.checkpointDir)},
 	    {"pause-at", "seconds after which the trainer sleeps, its memory held", into(o.pauseAt)},
 	    {"pause-seconds", "0: for ever", into(o.pauseSeconds)},
@@ -148,6 +150,8 @@ Options parse(int argc, char **argv)
 		if (!hit->set(hit->flag ? "" : argv[++i]))
 			usage(all, name);
 	}
+	if (o.ahead && o.pageable)
+		usage(all, "--ahead with --pageable");
 	if (o.every < 1 || o.accumulate < 1 || o.queue < 1 || o.kernels < 0 || o.buckets < 1)
 		usage(all, "a count below 1");
 	return o;

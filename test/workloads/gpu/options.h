@@ -17,7 +17,7 @@ struct Options {
 	std::string sync = "stream"; // stream, device, event, blocking, spin, item, poll
 	long waitEvery = 1;          // steps; 0: never
 	double h2dMib = 0, d2hMib = 0;
-	bool pageable = false, staged = false;
+	bool pageable = false, staged = false, ahead = false;
 	int accumulate = 1;
 	// host
 	double hostMs = 0;
@@ -31,6 +31,7 @@ struct Options {
 	double kernelUs2 = -1, loaderMs2 = -1, hostMs2 = -1;
 	int evalEvery = 0, evalBatches = 10, evalKernels = -1;
 	int checkpointEvery = 0;
+	bool saver = false;
 	double checkpointMib = 64;
 	std::string checkpointDir = "/tmp";
 	double pauseAt = 0, pauseSeconds = 0;

@@ -36,6 +36,7 @@
 //         --phase-change-at 30 --loader-ms2 2 --kernel-us2 10000               input/workers, after 30 s compute/device
 //     --kernels 20 --kernel-us 2000 --eval-every 100 --eval-batches 60         compute/device; evaluation is no evidence
 //     --kernels 20 --kernel-us 2000 --checkpoint-every 100                     compute/device; checkpoints are no evidence
+//     the same with --saver, or with --h2d-mib 32 --ahead                      compute/device
 //     --kernels 20 --kernel-us 2000 --pause-at 20                              idle, memory held, after 20 s
 //     without --pause-at and --phase-change-at: SIGUSR1 pauses, SIGUSR2        the same, from then on
 //         changes the phase (of one rank)
@@ -48,6 +49,7 @@
 //     the same with --whole-graph: collectives are called every 30 steps               the same
 //     --ranks 8 ... the same in one container                                  communication/straggler, which names the rank
 //     --nccl R/W/A --kernels 20 --kernel-us 2000 --allreduce-mib 1, loopback   compute/device
+#include <atomic>
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
@@ -56,6 +58,7 @@
 #include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
+#include <thread>
 #include <unistd.h>
 #include <vector>
 
@@ -134,11 +137,32 @@ void pause(const Options &o, double elapsed)
 	while (o.pauseSeconds <= 0);
 }
 
+// Saver writes checkpoints in a thread of its own.
+class Saver {
+public:
+	void save(Device &device, long step)
+	{
+		if (!busy_.exchange(true))
+			std::thread([this, &device, step] {
+				device.checkpoint(step);
+				busy_ = false;
+			}).detach();
+	}
+
+private:
+	std::atomic<bool> busy_ = false;
+};
+
 void between(const Options &o, Device &device, long step)
 {
 	if (o.evalEvery > 0 && step % o.evalEvery == 0)
 		device.evaluate();
-	if (o.checkpointEvery > 0 && step % o.checkpointEvery == 0 && o.rank == 0)
+	static Saver saver;
+	if (o.checkpointEvery == 0 || step % o.checkpointEvery != 0 || o.rank != 0)
+		return;
+	if (o.saver)
+		saver.save(device, step);
+	else
 		device.checkpoint(step);
 }
 
