@@ -84,8 +84,11 @@ func (p Policy) cpu(node policies.Node, j policies.Job) (kind policies.Kind, ch 
 		ch.RateAfter, ch.Reason = j.Rate.PerSecond*(1+ch.Gain), fmt.Sprintf("it is a known job: %.2f CPUs were enough in its last runs (%d)", j.CPU.Last, j.CPU.LastRuns)
 		return p.kind(j), ch, true
 	case j.CPU.Throttled && j.Enrolment.Loans != policies.LoansOff && ceiling > now*(1+p.k.MinStep):
-		if j.CPU.Known > now*(1+p.k.MinStep) { // lent anew, after it was called in
-			ceiling = min(ceiling, j.CPU.Known)
+		switch known := j.CPU.Known; {
+		case known > now*(1+p.k.MinStep): // lent anew, after it was called in
+			ceiling = min(ceiling, known)
+		case lent && j.CPU.Bursts > 0: // its loan is too little by what it lost, and all that is idle would be far too much
+			ceiling = min(ceiling, now*max(1+p.k.MinStep, 1/(1-min(j.CPU.Lost, p.k.Full))))
 		}
 		to(ceiling)
 		ch.Gain = p.gain(node, j, now)

@@ -80,7 +80,18 @@ func TestCPU(t *testing.T) {
 		"what was enough no longer is": {with(lent(), func(j *policies.Job) {
 			j.Now[runtime.KnobCPUQuota], j.CPU.Known, j.CPU.Throttled = "130000 100000", 1.3, true
 		}), policies.KindLoan, 8},
-		"short of the loan": {with(lent(), func(j *policies.Job) { j.CPU.Throttled = true }), policies.KindLoan, 8},
+		"bursts are stopped by what it settled to": {with(lent(), func(j *policies.Job) {
+			j.Now[runtime.KnobCPUQuota], j.CPU = "130000 100000", policies.CPUUse{Used: 1, Throttled: true, Lost: 0.2, Known: 1.3, Bursts: 1.3}
+		}), policies.KindLoan, 1.3 / 0.8},
+		"bursts lose little": {with(lent(), func(j *policies.Job) {
+			j.Now[runtime.KnobCPUQuota], j.CPU = "130000 100000", policies.CPUUse{Used: 1, Throttled: true, Lost: 0.03, Known: 1.3, Bursts: 1.3}
+		}), policies.KindLoan, 1.3 * 1.05},
+		"bursts by a label's bound": {with(lent(), func(j *policies.Job) {
+			j.Enrolment.CPU.Max = 1.5
+			j.Now[runtime.KnobCPUQuota], j.CPU = "130000 100000", policies.CPUUse{Used: 1, Throttled: true, Lost: 0.5, Known: 1.3, Bursts: 1.3}
+		}), policies.KindLoan, 1.5},
+		"bursts that nothing settled for": {with(starved(), func(j *policies.Job) { j.CPU.Bursts = 0.5 }), policies.KindLoan, 8},
+		"short of the loan":               {with(lent(), func(j *policies.Job) { j.CPU.Throttled = true }), policies.KindLoan, 8},
 	} {
 		t.Run(name, func(t *testing.T) {
 			plans := policy().Propose(bigNode, []policies.Job{c.job}).Plans

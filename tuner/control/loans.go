@@ -104,8 +104,7 @@ func (c *Controller) noteEnough(s *containerState) {
 	if s.state != StateLent && s.state != StateSettled || s.loan.stopped > 0 {
 		return
 	}
-	k := c.k()
-	if s.loan.givenNs < s.loan.recallNs && float64(len(observe.Free(observe.UsesSince(s.obs.Wants(k), s.loan.recallNs)))) < k.UnusedSeconds {
+	if k := c.k(); s.loan.givenNs < s.loan.recallNs && float64(len(observe.Free(observe.UsesSince(s.obs.Wants(k), s.loan.recallNs)))) < k.UnusedSeconds {
 		return
 	}
 	_, s.loan.enough = s.quotas()
@@ -133,9 +132,6 @@ func (c *Controller) cpuUse(s *containerState) policies.CPUUse {
 	use.Lost, use.Throttled = s.obs.Throttled()
 	use.Enough, _ = s.enough(k)
 	use.Shrank, use.Known, use.Bursts = c.shrank(s), s.loan.known, s.loan.stopped
-	if _, now := s.quotas(); use.Bursts > 0 && use.Known <= now {
-		use.Known = s.loan.settledFrom // which did not stop them
-	}
 	if s.loan.quotaNs == 0 && !s.lent(k) && (s.state == StateWatched || s.state == StateMeasured) {
 		use.Last, _ = s.known.run.Last(k)
 		use.LastRuns = s.known.run.Runs()
@@ -225,7 +221,7 @@ func (c *Controller) lentWritten(o pendingOrder) {
 			s.loan.writtenNs, s.loan.quotaNs = c.now(), c.now()
 			if s.loan.settledNs = 0; !ch.Take {
 				if known := s.loan.known; known > 0 && ch.From.Quantity() >= known*(1-k.MinStep/2) { // it was not enough
-					s.loan.tooLittle, s.loan.doubtedNs, s.loan.known = s.loan.tooLittle+1, c.now(), 0
+					s.loan.tooLittle, s.loan.doubtedNs, s.loan.known = s.loan.tooLittle+1, c.now(), ch.To.Quantity()
 				}
 				if last, _ := s.known.run.Last(k); last <= ch.From.Quantity()*(1+k.MinStep) {
 					ch.Knob = "" // the quota itself asked for it: no more than another pace
