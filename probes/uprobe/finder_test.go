@@ -252,7 +252,7 @@ func TestAttachReadsNothing(t *testing.T) {
 	}
 	all = Hook{Functions: map[string]Point{"*": {Code: 7, Returns: true, Alone: 5}}}
 	for withReturns, code := range map[bool]uint64{true: 7, false: 5} {
-		entries, returns := all.points([]symbols.Symbol{{Name: "b", Offset: 64}}, 0, withReturns)
+		entries, returns := all.points([]symbols.Symbol{{Name: "b", Offset: 64}}, 0, 0, withReturns)
 		if len(entries) != 1 || len(returns) == 1 != withReturns || entries[0].cookie != code {
 			t.Errorf("returns %v: entries %+v, returns %+v, want the code %d", withReturns, entries, returns, code)
 		}
