@@ -128,6 +128,8 @@ type CPUUse struct {
 	Bursts float64 `json:"bursts,omitempty"`
 	// Known is the quota, CPUs, that turned out to be enough when its loan settled; 0: none.
 	Known float64 `json:"known,omitempty"`
+	// HasSettled: its loan shrank once to what was enough then.
+	HasSettled bool `json:"hasSettled,omitempty"`
 	// Last is the quota, CPUs, that its last LastRuns runs turned out to need, from its start until it is
 	// given or known better; 0: not known.
 	Last     float64 `json:"last,omitempty"`

@@ -87,8 +87,8 @@ func (p Policy) cpu(node policies.Node, j policies.Job) (kind policies.Kind, ch 
 		switch known := j.CPU.Known; {
 		case known > now*(1+p.k.MinStep): // lent anew, after it was called in
 			ceiling = min(ceiling, known)
-		case lent && j.CPU.Bursts > 0: // its loan is too little by what it lost, and all that is idle would be far too much
-			ceiling = min(ceiling, now*max(1+p.k.MinStep, 1/(1-min(j.CPU.Lost, p.k.Full))))
+		case lent && j.CPU.HasSettled && j.CPU.Bursts > 0: // it is too little by what it lost, and all that is idle would be far too much
+			ceiling = min(ceiling, math.Ceil(100*now*max(1+p.k.MinStep, 1/(1-min(j.CPU.Lost, p.k.Full))))/100)
 		}
 		to(ceiling)
 		ch.Gain = p.gain(node, j, now)

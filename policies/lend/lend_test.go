@@ -81,15 +81,18 @@ func TestCPU(t *testing.T) {
 			j.Now[runtime.KnobCPUQuota], j.CPU.Known, j.CPU.Throttled = "130000 100000", 1.3, true
 		}), policies.KindLoan, 8},
 		"bursts are stopped by what it settled to": {with(lent(), func(j *policies.Job) {
-			j.Now[runtime.KnobCPUQuota], j.CPU = "130000 100000", policies.CPUUse{Used: 1, Throttled: true, Lost: 0.2, Known: 1.3, Bursts: 1.3}
-		}), policies.KindLoan, 1.3 / 0.8},
+			j.Now[runtime.KnobCPUQuota], j.CPU = "130000 100000", policies.CPUUse{Used: 1, Throttled: true, Lost: 0.2, HasSettled: true, Bursts: 1.3}
+		}), policies.KindLoan, 1.63}, // 1.3 / 0.8, in hundredths
 		"bursts lose little": {with(lent(), func(j *policies.Job) {
-			j.Now[runtime.KnobCPUQuota], j.CPU = "130000 100000", policies.CPUUse{Used: 1, Throttled: true, Lost: 0.03, Known: 1.3, Bursts: 1.3}
-		}), policies.KindLoan, 1.3 * 1.05},
+			j.Now[runtime.KnobCPUQuota], j.CPU = "130000 100000", policies.CPUUse{Used: 1, Throttled: true, Lost: 0.03, HasSettled: true, Bursts: 1.3}
+		}), policies.KindLoan, 1.37}, // 5 % more at least
 		"bursts by a label's bound": {with(lent(), func(j *policies.Job) {
 			j.Enrolment.CPU.Max = 1.5
-			j.Now[runtime.KnobCPUQuota], j.CPU = "130000 100000", policies.CPUUse{Used: 1, Throttled: true, Lost: 0.5, Known: 1.3, Bursts: 1.3}
+			j.Now[runtime.KnobCPUQuota], j.CPU = "130000 100000", policies.CPUUse{Used: 1, Throttled: true, Lost: 0.5, HasSettled: true, Bursts: 1.3}
 		}), policies.KindLoan, 1.5},
+		"bursts before it has settled": {with(lent(), func(j *policies.Job) {
+			j.Now[runtime.KnobCPUQuota], j.CPU = "130000 100000", policies.CPUUse{Used: 1, Throttled: true, Lost: 0.2, Bursts: 1.3}
+		}), policies.KindLoan, 8},
 		"bursts that nothing settled for": {with(starved(), func(j *policies.Job) { j.CPU.Bursts = 0.5 }), policies.KindLoan, 8},
 		"short of the loan":               {with(lent(), func(j *policies.Job) { j.CPU.Throttled = true }), policies.KindLoan, 8},
 	} {
@@ -109,6 +112,28 @@ func TestCPU(t *testing.T) {
 				t.Errorf("%s %+v, want %s of %.2f CPUs", plans[0].Kind, ch, c.kind, c.to)
 			}
 		})
+	}
+}
+
+// TestBurstsAreRaisedByWhatIsGranted: a raise is rounded to hundredths of a CPU and is of 5 % at least, so that the
+// least loss that counts leads to one at any quota.
+func TestBurstsAreRaisedByWhatIsGranted(t *testing.T) {
+	k := policies.DefaultConstants()
+	for _, now := range []int64{3, 5, 10, 25, 30, 50, 77, 130, 400} { // hundredths
+		j := with(lent(), func(j *policies.Job) {
+			j.Original[runtime.KnobCPUQuota] = runtime.QuotaFromCPUs(float64(now)/200, 100000)
+			j.Now[runtime.KnobCPUQuota] = runtime.QuotaFromCPUs(float64(now)/100, 100000)
+			j.CPU = policies.CPUUse{Used: float64(now) / 120, Throttled: true, Lost: k.Notable, HasSettled: true, Bursts: float64(now) / 100}
+		})
+		plans := policy().Propose(bigNode, []policies.Job{j}).Plans
+		if len(plans) != 1 {
+			t.Errorf("%.2f CPUs: %+v, want one plan", float64(now)/100, plans)
+			continue
+		}
+		to := plans[0].Changes[0].To.Quantity()
+		if floor := math.Floor(to*100+1e-6) / 100; floor < float64(now)/100*(1+k.MinStep) || to > float64(now)/100*(1+2*k.MinStep)+0.01 {
+			t.Errorf("%.2f CPUs: raised to %.3f", float64(now)/100, to)
+		}
 	}
 }
 

@@ -9,6 +9,7 @@ import (
 
 	"github.com/trimtab/trimtab/policies"
 	"github.com/trimtab/trimtab/tuner/identity"
+	"github.com/trimtab/trimtab/tuner/observe"
 	"github.com/trimtab/trimtab/tuner/profiles"
 	"github.com/trimtab/trimtab/tuner/state"
 )
@@ -383,5 +384,32 @@ func TestCurvesAreThereFromTheFirstTick(t *testing.T) {
 		if knee, ok := curve.Reach(0.95 * curve.Best()); !ok || knee < all[i].knee()*0.8 || knee > all[i].knee()*1.25 {
 			t.Errorf("%s: 95 %% of its best at %.2f CPUs, knee %.2f", j.c.Name, knee, all[i].knee())
 		}
+	}
+}
+
+// TestProfilesLearnWhatWasMeasured: what a full device hides of the trainer's work is no work that the job needs here, and
+// may be the longer part on a faster device. So plans and people have the one cost, profiles and curves the other.
+func TestProfilesLearnWhatWasMeasured(t *testing.T) {
+	n := newNode(4)
+	j := n.addJob("train", 0, tune())
+	c := started()
+	run(c, n, 40, nil)
+	s := c.containers[j.c.Key()]
+	r := s.obs.Latest
+	w := *r.Window
+	w.Devices = []observe.Device{{Samples: 10, Duty: 1, SM: 1, Activities: 10, PIDs: []int32{r.Root}}}
+	r.Window = &w
+	s.obs.Latest = r
+	measured := r.Cost
+	if measured.TrainerCPU <= 0 {
+		t.Fatalf("its trainer computes nothing: %+v", measured)
+	}
+	var d Decision
+	c.closed(s, &s.obs.Latest, &d)
+	if got := s.obs.Latest.Cost; got != measured {
+		t.Errorf("profiles learn %+v, measured was %+v", got, measured)
+	}
+	if got := c.job(Input{}, s, &d).Cost; got.TrainerCPU >= measured.TrainerCPU || got.Spin <= measured.Spin {
+		t.Errorf("policies plan by %+v beside a full device; measured was %+v", got, measured)
 	}
 }

@@ -16,7 +16,6 @@ import (
 func (c *Controller) closed(s *containerState, r *observe.Reading, d *Decision) {
 	k := c.k()
 	c.neighbourhood(s, r)
-	r.Cost = verdict.Cost(k, *r)
 	v := verdict.Owned(k, verdict.Judge(k, *r), *r, s.rights.entitled)
 	if s.verdicts.Add(v, r.Window.EndNs) {
 		d.Records = append(d.Records, c.record(state.RecordVerdict, s, func(rec *state.Record) { rec.Text = fmt.Sprintf("%s; %s", verdict.Name(v), v.Why) }))

@@ -128,7 +128,7 @@ func (c *Controller) shrank(s *containerState) float64 {
 // cpuUse is its use of the CPUs as policies see it.
 func (c *Controller) cpuUse(s *containerState) policies.CPUUse {
 	k := c.k()
-	use := policies.CPUUse{Used: s.obs.Used(), Waiting: c.waiting(s), Obtainable: s.rights.obtainable, Entitlement: s.rights.entitled, Parent: s.parent(), LoanBrings: s.loan.brings, LoanDoubt: s.loan.doubt}
+	use := policies.CPUUse{Used: s.obs.Used(), Waiting: c.waiting(s), Obtainable: s.rights.obtainable, Entitlement: s.rights.entitled, Parent: s.parent(), LoanBrings: s.loan.brings, LoanDoubt: s.loan.doubt, HasSettled: s.loan.settledFrom > 0}
 	use.Lost, use.Throttled = s.obs.Throttled()
 	use.Enough, _ = s.enough(k)
 	use.Shrank, use.Known, use.Bursts = c.shrank(s), s.loan.known, s.loan.stopped
@@ -182,10 +182,11 @@ const calmReadings = 30 // that the usual waiting is the mean of
 
 // noteCalm learns how long a container waits for a CPU while all have their owners' values.
 func (c *Controller) noteCalm() {
-	for _, s := range c.all {
-		if s.c.Now[runtime.KnobCPUWeight] != s.original(runtime.KnobCPUWeight) || s.lent(c.k()) {
-			return
-		}
+	moved := func(s *containerState) bool {
+		return s.c.Now[runtime.KnobCPUWeight] != s.original(runtime.KnobCPUWeight) || s.lent(c.k())
+	}
+	if slices.ContainsFunc(c.all, moved) {
+		return
 	}
 	for _, s := range c.all {
 		n := len(s.obs.Uses)
@@ -220,8 +221,8 @@ func (c *Controller) lentWritten(o pendingOrder) {
 		case runtime.KnobCPUQuota:
 			s.loan.writtenNs, s.loan.quotaNs = c.now(), c.now()
 			if s.loan.settledNs = 0; !ch.Take {
-				if known := s.loan.known; known > 0 && ch.From.Quantity() >= known*(1-k.MinStep/2) { // it was not enough
-					s.loan.tooLittle, s.loan.doubtedNs, s.loan.known = s.loan.tooLittle+1, c.now(), ch.To.Quantity()
+				if known := s.loan.known; (known > 0 || s.loan.stopped > 0 && s.loan.settledFrom > 0) && ch.From.Quantity() >= known*(1-k.MinStep/2) { // it was not enough
+					s.loan.tooLittle, s.loan.doubtedNs, s.loan.known = s.loan.tooLittle+1, c.now(), 0
 				}
 				if last, _ := s.known.run.Last(k); last <= ch.From.Quantity()*(1+k.MinStep) {
 					ch.Knob = "" // the quota itself asked for it: no more than another pace

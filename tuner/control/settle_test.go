@@ -4,6 +4,7 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/trimtab/trimtab/policies"
 	"github.com/trimtab/trimtab/runtime"
 	"github.com/trimtab/trimtab/tuner/state"
 )
@@ -195,5 +196,32 @@ func TestUsualWaitEndsWithItsJob(t *testing.T) {
 	run(c, n, 10, nil)
 	if right := c.containers[j.c.Key()].rights.entitled; j.lastCPUsUsed < 0.95*min(right, j.knee()) {
 		t.Errorf("it has %.2f of its %.2f CPUs: its neighbour's quota is %.2f", j.lastCPUsUsed, right, borrower.quota())
+	}
+}
+
+// TestTooLittleCountsWhatHadSettled: a loan that rises in parts, as others leave them, was too little once. Of bursts
+// each step may be.
+func TestTooLittleCountsWhatHadSettled(t *testing.T) {
+	for bursts, want := range map[bool]int{false: 1, true: 3} {
+		n := newNode(8)
+		j := n.addJob("train", 0.4, tune())
+		c := started()
+		run(c, n, 60, nil)
+		s := c.containers[j.c.Key()]
+		if s.loan.known == 0 || s.loan.tooLittle != 0 {
+			t.Fatalf("its loan has not settled: %+v", s.loan)
+		}
+		if bursts {
+			s.loan.stopped = s.loan.known
+		}
+		from := s.loan.known
+		for i, to := range []float64{2, 2.6, 3.1} {
+			o := Order{Plan: string(rune('a' + i)), Changes: []policies.Change{{Key: s.key, Knob: runtime.KnobCPUQuota, From: runtime.QuotaFromCPUs(from, 100000), To: runtime.QuotaFromCPUs(to, 100000)}}}
+			c.lentWritten(pendingOrder{Order: o, atNs: c.now()})
+			from = to
+		}
+		if s.loan.tooLittle != want {
+			t.Errorf("bursts %v: after three raises a settled loan was %d times too little, want %d", bursts, s.loan.tooLittle, want)
+		}
 	}
 }

@@ -37,7 +37,7 @@ func (c *Controller) show(i int) state.Container {
 	v := state.Container{
 		Key: s.key, ID: s.c.ID.Container, Engine: s.c.ID.Engine, Name: s.c.Name, Image: s.c.Image, State: s.c.State, GPUs: s.c.GPUs,
 		Watched: s.c.Watched, Enrolment: s.c.Enrolment, WhyNot: s.refused.Text, Gate: string(s.refused.Gate), Value: s.refused.Value, Threshold: s.refused.Threshold,
-		Tuning: string(s.state), Loan: c.showLoan(s), Breakdown: r.Breakdown, Verdict: s.verdicts.Shown(), WindowVerdict: s.verdicts.Latest(), Cost: r.Cost, Aggregated: r.Aggregated,
+		Tuning: string(s.state), Loan: c.showLoan(s), Breakdown: r.Breakdown, Verdict: s.verdicts.Shown(), WindowVerdict: s.verdicts.Latest(), Cost: verdict.Cost(k, *r), Aggregated: r.Aggregated,
 		Ranks: r.Ranks, UsedCPUs: s.obs.Used(), Windows: s.obs.Windows, PartNs: s.parts, MemoryUse: s.memoryUse(k), Deciders: whose(s),
 		Now: s.c.Now, Original: s.originals(), Yielded: s.c.Yielded, Held: s.c.Held, Pending: s.c.Pending, Preflight: s.c.Preflight,
 		Entitled: s.rights.entitled, Obtainable: s.rights.obtainable, Allocation: c.allocation(i), ByCPUs: s.learned.curve, ByMemory: s.learned.byMemory, Paging: s.learned.paging.Paging,
@@ -49,7 +49,7 @@ func (c *Controller) show(i int) state.Container {
 	if v.Bursts = s.loan.stopped; v.Bursts > 0 { // a knee is made of means
 		v.Verdict, v.WindowVerdict = verdict.WithoutKnee(v.Verdict), verdict.WithoutKnee(v.WindowVerdict)
 	} else if r.CostOK {
-		v.Knee = min(r.Cost.Knee(), max(c.node.CPUs, 0))
+		v.Knee = min(v.Cost.Knee(), max(c.node.CPUs, 0))
 		if s.learned.correction != 1 {
 			v.Correction = s.learned.correction
 		}

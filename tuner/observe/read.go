@@ -1,8 +1,6 @@
 package observe
 
 import (
-	"cmp"
-
 	"github.com/trimtab/trimtab/policies"
 	"github.com/trimtab/trimtab/probes"
 )
@@ -158,7 +156,10 @@ func readRank(w *Window, r Rank, ranks int, known PerStep) Reading {
 		got.Collectives, got.CollectiveBytes, got.Exchanges = p.Calls, p.Bytes, p.Calls > 0 || p.Exchanged
 		b := p.blocking(got.Trainer.TID)
 		got.spinNs, got.SyncNs = b.spin()+uint64(p.inMPI(got.Trainer.TID)*float64(sub(got.Trainer.Ns[probes.StateRun], b.spin()))), b.SyncNs+b.CopyNs
-		got.Launches, got.LaunchRate = p.Launches+p.Graphs, cmp.Or(w.Launched(p)/w.Seconds(), p.Ever)+float64(p.Graphs)/w.Seconds()
+		got.Launches, got.LaunchRate = p.Launches+p.Graphs, (w.Launched(p)+float64(p.Graphs))/w.Seconds()
+		if float64(p.LaunchNs) < minCounted*float64(w.EndNs-w.StartNs) { // the budget left them out
+			got.LaunchRate += p.Ever
+		}
 	}
 	var of rateOf
 	got.Rate, of = rate(w, r, known)

@@ -472,10 +472,12 @@ func TestLaunchRateIsOfTheTimeCounted(t *testing.T) {
 		"for a tenth":         {at(30_000+2_000, 1e9+2e8, 0, 5), 10_000},
 		"graphs beside":       {at(30_000+20_000, 1e9+2e9, 100, 5), 10_050},
 		"not at all":          {at(30_000, 1e9, 0, 5), 30_000},
+		"counted, none came":  {at(30_000, 1e9+2e9, 0, 5), 0},
+		"and graphs alone":    {at(30_000, 1e9+2e9, 100, 5), 50},
 		"and none was before": {at(0, 0, 0, 5), 0},
 	} {
 		before := at(30_000, 1e9, 0, 0)
-		if tt.want == 0 {
+		if name == "and none was before" {
 			before = at(0, 0, 0, 0)
 		}
 		var d DeltaTracker

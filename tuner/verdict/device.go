@@ -67,10 +67,15 @@ func full(k *policies.Constants, r observe.Reading) (policies.Verdict, bool) {
 // Cost is a step's cost in the light of what the device does. One without room works through the
 // whole step, so that no CPU shortens it. What its trainer computes meanwhile, in a full launch
 // queue, asking whether the device is done, or ahead of it, is Spin: c* is what it used, and so it is
-// less where its quota or others held it back and the device worked on.
+// less where its quota or others held it back and the device worked on. It is for what the job needs
+// on this device: on a faster one what was computed ahead may be the longer part, so profiles and
+// curves learn the cost as it was measured.
 func Cost(k *policies.Constants, r observe.Reading) policies.Cost {
 	c := r.Cost
-	if _, ok := full(k, r); !ok || !r.CostOK || r.Aggregated || !alone(k, r) || !(r.Window.UsedCPUs() > 0) {
+	if !r.CostOK || r.Aggregated || r.Window == nil || !(r.Window.UsedCPUs() > 0) {
+		return c
+	}
+	if _, ok := full(k, r); !ok || !alone(k, r) {
 		return c
 	}
 	if r.Loaders > 0 && r.LoaderShort >= k.LoaderShort { // batches from before may keep it full for a while

@@ -292,7 +292,7 @@ func finish(k *policies.Constants, r observe.Reading, v policies.Verdict) polici
 		add("pages read again", float64(w.Cgroup.RefaultFile), "pages")
 	}
 	if r.CostOK {
-		knee := r.Cost.Knee()
+		knee := Cost(k, r).Knee()
 		if w.HostCPUs > 0 {
 			knee = min(knee, float64(w.HostCPUs))
 		}
