@@ -47,8 +47,7 @@ type loan struct {
 // settles returns the share of readings whose use must be enough, and the margin above it. Each
 // time that turned out too little the one goes half of the way to all, and the other doubles.
 func (l *loan) settles(k *policies.Constants) (share, margin float64) {
-	n := l.doubled(k)
-	return 1 - 0.1/n, k.SettleMargin * n
+	return 1 - 0.1/l.doubled(k), k.SettleMargin * l.doubled(k)
 }
 
 // doubled is 2 for each time that a settled quota was too little, as often as recalls double.
@@ -182,11 +181,10 @@ const calmReadings = 30 // that the usual waiting is the mean of
 
 // noteCalm learns how long a container waits for a CPU while all have their owners' values.
 func (c *Controller) noteCalm() {
-	moved := func(s *containerState) bool {
-		return s.c.Now[runtime.KnobCPUWeight] != s.original(runtime.KnobCPUWeight) || s.lent(c.k())
-	}
-	if slices.ContainsFunc(c.all, moved) {
-		return
+	for _, s := range c.all {
+		if s.c.Now[runtime.KnobCPUWeight] != s.original(runtime.KnobCPUWeight) || s.lent(c.k()) {
+			return
+		}
 	}
 	for _, s := range c.all {
 		n := len(s.obs.Uses)
