@@ -2,6 +2,7 @@ package nvml
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -113,20 +114,36 @@ func (b *book) complete(e wire.End, nowNs int64) (lost bool) {
 
 // heard enters errors that the driver reported; of too many the newest stay.
 func (b *book) heard(list []wire.XID) {
+	if len(list) == 0 {
+		return
+	}
+	named := map[string]*reading{} // GPUs, by UUID and by index
+	for id, k := range b.devices {
+		if k.Parent != "" {
+			continue
+		}
+		named[id] = k
+		if at := named[wire.IndexID(k.Index)]; at == nil || k.turn > at.turn { // of two the one that was read last
+			named[wire.IndexID(k.Index)] = k
+		}
+	}
 	for _, x := range list {
-		for id, k := range b.devices {
-			if k.Parent == "" && (id == x.Device || wire.IndexID(k.Index) == x.Device) {
-				k.xids = append(k.xids, x.Number)
-				k.xids = k.xids[max(0, len(k.xids)-maxXIDs):]
-			}
+		if k := named[x.Device]; k != nil {
+			k.xids = append(k.xids, x.Number)
+			k.xids = k.xids[max(0, len(k.xids)-maxXIDs):]
 		}
 	}
 }
 
-// childEnded moves the counters that began with the child.
-func (b *book) childEnded() {
+// childEnded moves the counters that began with the child. Of one that is not to be believed nothing is kept:
+// what it invented would leave the next one's devices no room.
+func (b *book) childEnded(why error) {
 	b.pastCPUNs += b.cpuNs
 	b.cpuNs, b.rssBytes = 0, 0
+	if errors.Is(why, errNotOurs) {
+		clear(b.devices)
+		clear(b.cursors)
+	}
 }
 
 // deliver hands out copies, sorted by index with slices after their GPU, and the samples that wait.

@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -61,6 +63,13 @@ func TestTakenOverChild(t *testing.T) {
 		"outcomes": {1, func(int) wire.Answer {
 			return wire.Answer{End: &wire.End{Outcomes: make([]wire.Outcome, maxOutcomes+1)}}
 		}, 0, false},
+		"errors": {1, func(int) wire.Answer {
+			return wire.Answer{End: &wire.End{XIDs: make([]wire.XID, 257)}}
+		}, 0, false},
+		"an error's device": {1, func(int) wire.Answer {
+			return wire.Answer{End: &wire.End{XIDs: []wire.XID{{Device: text(257)}}}}
+		}, 0, false},
+		"errors in a device": {1, one(probes.Device{Errors: probes.DeviceErrors{XIDs: []uint32{79}}}), 0, false},
 		"a call": {1, func(int) wire.Answer {
 			return wire.Answer{End: &wire.End{Outcomes: []wire.Outcome{{CallKey: wire.CallKey{Call: text(257)}}}}}
 		}, 0, false},
@@ -107,6 +116,59 @@ func TestInventedDevicesGoAgain(t *testing.T) {
 	r.book.complete(wire.End{}, procfs.MonotonicNs()+keepGoneNs)
 	if n := len(r.book.devices) + len(r.book.cursors); n > 0 {
 		t.Errorf("ten minutes later %d are still told of", n)
+	}
+}
+
+// TestNoTimeBeforeTheHost: what is told of the least number there is is old, and goes as any other.
+func TestNoTimeBeforeTheHost(t *testing.T) {
+	r := &Reader{o: Options{ProcRoot: t.TempDir()}.withDefaults(), book: newBook(), news: make(chan struct{})}
+	p := sayingChild(t, func(out io.Writer) {
+		_ = wire.WriteLine(out, wire.Answer{Device: &probes.Device{UUID: "invented", AtNs: math.MinInt64}}) // until it is not listened to
+		_ = wire.WriteLine(out, wire.Answer{End: &wire.End{}})                                              // as above
+	})
+	if _, err := r.reading(t.Context(), p); err != nil || len(r.book.devices) != 1 {
+		t.Fatalf("%v, %d devices", err, len(r.book.devices))
+	}
+	if d := read(r)[0]; d.Lost == "" {
+		t.Errorf("it is taken for fresh: %+v", d)
+	}
+	r.book.complete(wire.End{}, procfs.MonotonicNs()+keepGoneNs)
+	if n := len(r.book.devices); n > 0 {
+		t.Errorf("ten minutes later %d are still told of", n)
+	}
+}
+
+// TestNothingIsKeptOfATakenOverChild: what it invented would leave the next one's devices no room.
+func TestNothingIsKeptOfATakenOverChild(t *testing.T) {
+	b := newBook()
+	for i := range maxDevices {
+		if err := b.take(probes.Device{Index: i, UUID: fmt.Sprint(i)}, 1, time.Now()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	b.childEnded(errors.New("it hung"))
+	if len(b.devices) != maxDevices || len(b.cursors) != maxDevices {
+		t.Errorf("of a child that hung %d devices and %d cursors are left", len(b.devices), len(b.cursors))
+	}
+	b.childEnded(fmt.Errorf("%w: a text", errNotOurs))
+	if err := b.take(probes.Device{UUID: "GPU-honest"}, 1, time.Now()); err != nil || len(b.devices) != 1 || len(b.cursors) != 1 {
+		t.Errorf("%v; %d devices, %d cursors", err, len(b.devices), len(b.cursors))
+	}
+}
+
+// TestErrorsAreHeardByNameAndIndex: of the GPU, never of its slices.
+func TestErrorsAreHeardByNameAndIndex(t *testing.T) {
+	b := newBook()
+	for _, d := range []probes.Device{{Index: 0, UUID: "GPU-a"}, {Index: 0, UUID: "MIG-a", Parent: "GPU-a"}, {Index: 1}} {
+		if err := b.take(d, 0, time.Now()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	b.complete(wire.End{XIDs: []wire.XID{{Device: "GPU-a", Number: 63}, {Device: "#0", Number: 64}, {Device: "#1", Number: 79}, {Device: "MIG-a", Number: 1}, {Device: "GPU-other", Number: 2}}}, 0)
+	for id, want := range map[string][]uint32{"GPU-a": {63, 64}, "MIG-a": nil, wire.IndexID(1): {79}} {
+		if got := b.devices[id].xids; !slices.Equal(got, want) {
+			t.Errorf("%s: %v, want %v", id, got, want)
+		}
 	}
 }
 

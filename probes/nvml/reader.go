@@ -147,7 +147,7 @@ func (r *Reader) run(ctx context.Context) {
 	for ctx.Err() == nil {
 		born := time.Now()
 		err := r.life(ctx, &renew)
-		r.update(func(b *book) { b.childEnded() })
+		r.update(func(b *book) { b.childEnded(err) })
 		if time.Since(born) > goodLife {
 			backoff = backoffFirst
 		}
@@ -251,7 +251,7 @@ func (r *Reader) reading(ctx context.Context, p *process) (lost bool, err error)
 		case a.Hello != nil:
 			r.update(func(b *book) { b.hello = *a.Hello })
 		case a.Device != nil:
-			a.Device.AtNs = min(a.Device.AtNs, procfs.MonotonicNs()) // else it would never be old
+			a.Device.AtNs = max(0, min(a.Device.AtNs, procfs.MonotonicNs())) // else it would never be old
 			if r.update(func(b *book) { err = b.take(*a.Device, a.Cursor, time.Now()) }); err != nil {
 				return false, err
 			}
