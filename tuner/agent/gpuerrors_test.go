@@ -2,7 +2,9 @@ package agent
 
 import (
 	"context"
+	"fmt"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -183,4 +185,122 @@ func TestErrorStorm(t *testing.T) {
 		}
 		d.stop(false)
 	})
+}
+
+// An error that is told up to a minute late is told of those who held the device when it came, also of one that has ended since.
+func TestLateErrorsNameWhoHeldTheDevice(t *testing.T) {
+	bubble(t, func(t *testing.T, n *node) {
+		first, second, third := n.job("first"), n.job("second"), n.job("third")
+		h := newIll(first.Key())
+		d := n.start(h.on)
+		d.until("third", "read", func(c state.Container) bool { return c.UsedCPUs > 0 })
+		held := func(key string, numbers ...uint32) {
+			h.say <- func(ds []probes.Device) {
+				ds[0].Processes = []probes.DeviceProcess{{PID: 100, Container: key}}
+				ds[0].Errors.XIDs = numbers
+			}
+			time.Sleep(6 * time.Second)
+		}
+		held(first.Key(), 94)
+		held(second.Key())
+		held(second.Key(), 94, 94)
+		held(third.Key())
+		n.engine.Remove(second.ID.Container)
+		time.Sleep(2 * tellErrorEvery)
+		var names []string
+		for _, r := range n.told(state.RecordGPUError) {
+			names = append(names, r.Name)
+		}
+		if !slices.Equal(names, []string{"first", "second"}) {
+			t.Errorf("told of %q", names)
+		}
+		d.stop(false)
+	})
+}
+
+// The containers on a GPU's MIG slices are those that its errors strike.
+func TestErrorsOfAGPUWithSlices(t *testing.T) {
+	bubble(t, func(t *testing.T, n *node) {
+		one, other := n.job("one"), n.job("other")
+		h := newIll()
+		for i, c := range []string{one.Key(), other.Key()} {
+			h.devices = append(h.devices, probes.Device{UUID: []string{"MIG-a", "MIG-b"}[i], Parent: "GPU-a", Sharing: "mig", Processes: []probes.DeviceProcess{{PID: 100, Container: c}}})
+		}
+		d := n.start(h.on)
+		d.until("other", "read", func(c state.Container) bool { return c.UsedCPUs > 0 })
+		h.xids(0, 79)
+		var names []string
+		for _, r := range n.told(state.RecordGPUError) {
+			names = append(names, r.Name)
+		}
+		if slices.Sort(names); !slices.Equal(names, []string{"one", "other"}) {
+			t.Errorf("told of %q", names)
+		}
+		d.stop(false)
+	})
+}
+
+// All devices together have so many records a minute. What finds no room is told in its turn, with its number.
+func TestErrorsOfManyDevices(t *testing.T) {
+	bubble(t, func(t *testing.T, n *node) {
+		n.job("train")
+		h := newIll()
+		var numbers []uint32
+		for i := range uint32(20) {
+			numbers = append(numbers, 200+i)
+		}
+		for i := len(h.devices); i < 8; i++ {
+			h.devices = append(h.devices, probes.Device{Index: i, UUID: "GPU-" + string(rune('a'+i))})
+		}
+		d := n.start(h.on)
+		d.until("train", "read", func(c state.Container) bool { return c.UsedCPUs > 0 })
+		for minute := range 3 {
+			for range 10 {
+				h.say <- func(ds []probes.Device) {
+					for i := range ds {
+						ds[i].Errors.XIDs = numbers
+					}
+				}
+				time.Sleep(6 * time.Second)
+			}
+			if told := len(n.told(state.RecordGPUError)); told > maxErrorsTold*(minute+2) { // the next one may have begun
+				t.Errorf("%d are told after %d minutes", told, minute+1)
+			}
+		}
+		texts := map[string]bool{}
+		for _, r := range n.told(state.RecordGPUError) {
+			text, _, _ := strings.Cut(r.Text, " times")
+			if at := strings.LastIndex(text, " "); text != r.Text {
+				text = text[:at]
+			}
+			texts[text] = true
+		}
+		if len(texts) != 160 {
+			t.Errorf("%d of 160 errors are told in three minutes", len(texts))
+		}
+		d.stop(false)
+	})
+}
+
+// What was counted of devices goes with them: which there are, the NVML child says.
+func TestErrorsOfDevicesThatAreGone(t *testing.T) {
+	l, now := &Agent{}, time.Now()
+	list := func(from, count int) {
+		l.host.Devices = nil
+		for i := range count {
+			l.host.Devices = append(l.host.Devices, probes.Device{Index: i, UUID: fmt.Sprint(from + i)})
+		}
+		now = now.Add(time.Second)
+		l.noteErrors(now)
+	}
+	for i := range 10 {
+		if list(i*1000, 1000); len(l.errors.devices) > maxHealth {
+			t.Fatalf("%d devices are known", len(l.errors.devices))
+		}
+	}
+	list(0, 2)
+	now = now.Add(keepHealth)
+	if list(0, 1); len(l.errors.devices) != 1 {
+		t.Errorf("an hour later %d devices are known, of one", len(l.errors.devices))
+	}
 }
