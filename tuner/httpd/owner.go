@@ -7,6 +7,7 @@ import (
 	"net"
 	"strconv"
 	"sync"
+	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -91,20 +92,43 @@ type owners struct {
 }
 
 func (o *owners) of(conn net.Conn) string {
+	user := func(uid uint32) string { return "uid " + strconv.FormatUint(uint64(uid), 10) }
 	remote, isTCP := conn.RemoteAddr().(*net.TCPAddr)
 	local, ok := conn.LocalAddr().(*net.TCPAddr)
 	if !isTCP || !ok {
-		return "" // a Unix socket is for root and a group
+		if uid, err := peerUID(conn); err == nil {
+			return user(uid)
+		}
+		return ""
 	}
 	if remote.IP.IsLoopback() || remote.IP.Equal(local.IP) {
 		if uid, err := o.uid(remote, local); err == nil {
-			return "uid " + strconv.FormatUint(uint64(uid), 10)
+			return user(uid)
 		}
 	}
 	if remote.IP.To4() == nil {
 		return remote.IP.Mask(net.CIDRMask(64, 128)).String() // of which a host has as many as it likes
 	}
 	return remote.IP.String()
+}
+
+// peerUID is the user who connected to a Unix socket, as of then.
+func peerUID(conn net.Conn) (uint32, error) {
+	c, ok := conn.(syscall.Conn)
+	if !ok {
+		return 0, errors.New("a connection without a socket")
+	}
+	raw, err := c.SyscallConn()
+	if err != nil {
+		return 0, err
+	}
+	var cred *unix.Ucred
+	var inner error
+	err = raw.Control(func(fd uintptr) { cred, inner = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED) })
+	if err := errors.Join(err, inner); err != nil {
+		return 0, err
+	}
+	return cred.Uid, nil
 }
 
 // Sizes and places in what the kernel is asked and answers (linux/inet_diag.h).

@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"path/filepath"
 	goruntime "runtime"
 	"strconv"
 	"testing"
@@ -39,7 +40,9 @@ func dialAs(t *testing.T, uid int, network, address string) net.Conn {
 		goruntime.LockOSThread() // ends with the thread, which is the other user's
 		var r result
 		if uid != os.Geteuid() {
-			r.err = unix.Setfsuid(uid)
+			if _, _, errno := unix.RawSyscall(unix.SYS_SETRESUID, ^uintptr(0), uintptr(uid), ^uintptr(0)); errno != 0 { // of this thread alone
+				r.err = errno
+			}
 		}
 		if r.err == nil {
 			r.conn, r.err = net.Dial(network, address)
@@ -54,16 +57,34 @@ func dialAs(t *testing.T, uid int, network, address string) net.Conn {
 	return r.conn
 }
 
+// listening is a listener that two users may connect to.
+func listening(t *testing.T, network, address string) net.Listener {
+	t.Helper()
+	if network == "unix" {
+		address = filepath.Join(t.TempDir(), "s")
+	}
+	l, err := net.Listen(network, address)
+	if err != nil {
+		t.Skip(err) // a host without IPv6
+	}
+	for path, mode := range map[string]os.FileMode{address: 0o666, filepath.Dir(address): 0o755, filepath.Dir(filepath.Dir(address)): 0o755} {
+		if network != "unix" {
+			break
+		}
+		if err := os.Chmod(path, mode); err != nil { // any user comes to it
+			t.Fatal(err)
+		}
+	}
+	return l
+}
+
 // serving is a server's address, and the CPU time that it counts for connections.
-func serving(t *testing.T, listens string) (string, *api.Meter) {
+func serving(t *testing.T, network string) (string, *api.Meter) {
 	t.Helper()
 	meter := &api.Meter{}
-	s := &Server{Name: "test", Listens: listens, Logger: slog.New(slog.DiscardHandler), Meter: meter,
+	s := &Server{Name: "test", Logger: slog.New(slog.DiscardHandler), Meter: meter,
 		Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "ok") })}
-	l, err := s.Listen(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := listening(t, network, "127.0.0.1:0")
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() { done <- s.Run(ctx, l) }()
@@ -129,14 +150,20 @@ func TestOwners(t *testing.T) {
 // TestOthersHoldEverything: a user who makes connections in a loop, and holds them, neither ends another's
 // nor keeps that one out; who makes them too fast is refused, and what that takes is told.
 func TestOthersHoldEverything(t *testing.T) {
-	address, meter := serving(t, "127.0.0.1:0")
-	scraper := dialAs(t, os.Geteuid(), "tcp", address)
+	for _, network := range []string{"tcp", "unix"} {
+		t.Run(network, func(t *testing.T) { othersHoldEverything(t, network) })
+	}
+}
+
+func othersHoldEverything(t *testing.T, network string) {
+	address, meter := serving(t, network)
+	scraper := dialAs(t, os.Geteuid(), network, address)
 	if !asks(scraper) {
 		t.Fatal("no answer before")
 	}
 	held, refused := 0, 0
 	for i := range 20 * MaxConnections {
-		if conn := dialAs(t, another, "tcp", address); i%16 == 0 {
+		if conn := dialAs(t, another, network, address); i%16 == 0 {
 			if asks(conn) {
 				held++
 			} else {
@@ -150,11 +177,32 @@ func TestOthersHoldEverything(t *testing.T) {
 	if !asks(scraper) {
 		t.Error("the connection that was there before was ended for others'")
 	}
-	if !asks(dialAs(t, os.Geteuid(), "tcp", address)) {
+	if !asks(dialAs(t, os.Geteuid(), network, address)) {
 		t.Error("a new one finds no room")
 	}
 	if spent := meter.Spent(); spent <= 0 || spent > time.Minute {
 		t.Errorf("taking them took %v of a CPU", spent)
+	}
+}
+
+// TestOwnersOfAUnixSocket: also there a connection is its user's, as of when it was made.
+func TestOwnersOfAUnixSocket(t *testing.T) {
+	l := listening(t, "unix", "")
+	defer l.Close()
+	o := &owners{}
+	for _, uid := range []int{os.Geteuid(), another} {
+		client := dialAs(t, uid, "unix", l.Addr().String())
+		conn, err := l.Accept()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, closed := range []bool{false, true} {
+			if got, want := o.of(conn), "uid "+strconv.Itoa(uid); got != want {
+				t.Errorf("closed: %v: %q, want %q", closed, got, want)
+			}
+			_ = client.Close()
+		}
+		_ = conn.Close()
 	}
 }
 
