@@ -28,6 +28,7 @@ type gpu struct {
 	// pcieBps is what last went over the bus from the device and to it; pcieDue: it is asked for in this reading.
 	pcieBps [pcieWays]*float64
 	pcieDue [pcieWays]bool
+	heard   bool // its errors are asked for
 }
 
 // openGPU finds one device. One that cannot be had is lost from the start.

@@ -3,6 +3,7 @@
 package main
 
 import (
+	"io"
 	"math"
 
 	"github.com/NVIDIA/go-nvml/pkg/nvml"
@@ -23,10 +24,27 @@ func (s *session) listen() {
 	}
 	s.events = set
 	for _, g := range s.gpus {
-		if g.dev != nil {
+		g.heard = g.dev != nil && g.lost == wire.OK
+		if g.heard {
 			g.listen(set)
 		}
 	}
+}
+
+// listenWithout makes the set anew without the devices that are lost: the wait may fail for these, and nothing
+// would be heard of others. A device that comes back does so in another child.
+func (s *session) listenWithout() {
+	gone := false
+	for _, g := range s.gpus {
+		gone = gone || g.heard && g.lost != wire.OK
+	}
+	if !gone {
+		return // which one is not known yet, or it is none of these
+	}
+	whole := asker{lib: s.lib}
+	whole.call("nvmlEventSetFree", s.events.Free)
+	s.events = nil
+	s.listen()
 }
 
 func (g *gpu) listen(set nvml.EventSet) {
@@ -34,6 +52,15 @@ func (g *gpu) listen(set nvml.EventSet) {
 	if c == wire.OK && types&nvml.EventTypeXidCriticalError != 0 {
 		g.call("nvmlDeviceRegisterEvents", func() nvml.Return { return g.dev.RegisterEvents(nvml.EventTypeXidCriticalError, set) })
 	}
+}
+
+// tellXIDs writes the errors that were reported since the last time, if any.
+func (s *session) tellXIDs(out io.Writer) error {
+	list := s.heard()
+	if len(list) == 0 {
+		return nil
+	}
+	return wire.WriteLine(out, wire.Answer{XIDs: list})
 }
 
 // heard are the errors that were reported since the last time. It waits for none.
@@ -46,6 +73,9 @@ func (s *session) heard() (list []wire.XID) {
 		e, c := get(&whole, name, func() (nvml.EventData, nvml.Return) { return s.events.Wait(0) })
 		if c == wire.Timeout {
 			s.lib.note("", name, wire.OK) // it answered: there is none
+		}
+		if c == wire.Lost || c == wire.Reset {
+			s.listenWithout()
 		}
 		if c != wire.OK {
 			break

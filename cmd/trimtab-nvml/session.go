@@ -98,6 +98,9 @@ func (s *session) leaveOut(keys []wire.CallKey) {
 func (s *session) answer(q wire.Request, out io.Writer) error {
 	s.leaveOut(q.Skip)
 	s.takeTurns()
+	if err := s.tellXIDs(out); err != nil { // first: an error of the device makes calls hang
+		return err
+	}
 	for _, g := range s.trustedFirst() {
 		g.cursorUs = max(g.cursorUs, q.Cursors[g.base.UUID]) // the child before may have gone further
 		for _, d := range g.read() {
@@ -110,7 +113,10 @@ func (s *session) answer(q wire.Request, out io.Writer) error {
 			}
 		}
 	}
-	e := wire.End{CPUNs: cpuNs(), RSSBytes: rssBytes(), XIDs: s.heard()}
+	if err := s.tellXIDs(out); err != nil { // again: one by which a device was lost just now says why
+		return err
+	}
+	e := wire.End{CPUNs: cpuNs(), RSSBytes: rssBytes()}
 	if q.Outcomes {
 		e.Outcomes = s.lib.told()
 	}

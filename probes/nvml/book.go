@@ -96,7 +96,6 @@ func (b *book) identify(d probes.Device) probes.Device {
 // complete ends a reading: what was not in it is gone. lost: some device gave nothing.
 func (b *book) complete(e wire.End, nowNs int64) (lost bool) {
 	b.cpuNs, b.rssBytes, b.outcomes = e.CPUNs, e.RSSBytes, e.Outcomes
-	b.heard(e.XIDs)
 	for id, k := range b.devices {
 		if k.turn != b.turn {
 			if k.Parent != "" || nowNs-k.AtNs > keepGoneNs {
@@ -112,10 +111,11 @@ func (b *book) complete(e wire.End, nowNs int64) (lost bool) {
 	return lost
 }
 
-// heard enters errors that the driver reported; of too many the newest stay.
-func (b *book) heard(list []wire.XID) {
+// heard enters errors that the driver reported; of too many the newest stay. unknown are those of devices
+// that have not been read yet.
+func (b *book) heard(list []wire.XID) (unknown []wire.XID) {
 	if len(list) == 0 {
-		return
+		return nil
 	}
 	named := map[string]*reading{} // GPUs, by UUID and by index
 	for id, k := range b.devices {
@@ -131,8 +131,11 @@ func (b *book) heard(list []wire.XID) {
 		if k := named[x.Device]; k != nil {
 			k.xids = append(k.xids, x.Number)
 			k.xids = k.xids[max(0, len(k.xids)-maxXIDs):]
+		} else {
+			unknown = append(unknown, x)
 		}
 	}
+	return unknown
 }
 
 // childEnded moves the counters that began with the child. Of one that is not to be believed nothing is kept:

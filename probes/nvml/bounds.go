@@ -18,7 +18,7 @@ const (
 	maxHolders   = 16 << 10 // processes of all devices: each is looked up in /proc
 	maxSamples   = 4096     // of one device in one answer, as the child has it
 	maxOutcomes  = 16 << 10 // calls, by device
-	maxHeard     = 256      // errors in one reading, as the child has it
+	maxHeard     = 256      // errors told at once, as the child has it
 	maxReasons   = 16       // why a clock is slow
 	maxNumber    = 1 << 20  // of a device: the kernel's minor numbers have 20 bits
 	maxName      = 256      // bytes of a name, an ID or a version; NVML's have 96
@@ -54,19 +54,20 @@ func bounded(a *wire.Answer) error {
 		errs = append(errs, texts(maxText, f.Why))
 	}
 	if e := a.End; e != nil {
-		errs = append(errs, count("outcomes", len(e.Outcomes), maxOutcomes), count("errors", len(e.XIDs), maxHeard))
+		errs = append(errs, count("outcomes", len(e.Outcomes), maxOutcomes))
 		for _, o := range e.Outcomes {
 			errs = append(errs, texts(maxName, o.Device, o.Call))
 		}
-		for _, x := range e.XIDs {
-			errs = append(errs, texts(maxName, x.Device))
-		}
+	}
+	errs = append(errs, count("errors", len(a.XIDs), maxHeard))
+	for _, x := range a.XIDs {
+		errs = append(errs, texts(maxName, x.Device))
 	}
 	if d := a.Device; d != nil {
 		errs = append(errs, texts(maxName, d.UUID, d.Parent, d.Name, d.Sharing), texts(maxText, d.Lost, d.CPUs),
 			count("processes of a device", len(d.Processes), maxProcesses), count("samples of a device", len(d.Duty), maxSamples),
 			count("reasons", len(d.Slowdown), maxReasons), texts(maxName, d.Slowdown...),
-			count("errors with a device", len(d.Errors.XIDs), 0)) // they come at the end of a reading
+			count("errors with a device", len(d.Errors.XIDs), 0)) // they come by themselves
 		if min(d.Index, d.Minor) < 0 || max(d.Index, d.Minor) > maxNumber {
 			errs = append(errs, fmt.Errorf("%w: a device has number %d and minor number %d", errNotOurs, d.Index, d.Minor))
 		}

@@ -64,10 +64,10 @@ func TestTakenOverChild(t *testing.T) {
 			return wire.Answer{End: &wire.End{Outcomes: make([]wire.Outcome, maxOutcomes+1)}}
 		}, 0, false},
 		"errors": {1, func(int) wire.Answer {
-			return wire.Answer{End: &wire.End{XIDs: make([]wire.XID, 257)}}
+			return wire.Answer{XIDs: make([]wire.XID, 257)}
 		}, 0, false},
 		"an error's device": {1, func(int) wire.Answer {
-			return wire.Answer{End: &wire.End{XIDs: []wire.XID{{Device: text(257)}}}}
+			return wire.Answer{XIDs: []wire.XID{{Device: text(257)}}}
 		}, 0, false},
 		"errors in a device": {1, one(probes.Device{Errors: probes.DeviceErrors{XIDs: []uint32{79}}}), 0, false},
 		"a call": {1, func(int) wire.Answer {
@@ -164,7 +164,10 @@ func TestErrorsAreHeardByNameAndIndex(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	b.complete(wire.End{XIDs: []wire.XID{{Device: "GPU-a", Number: 63}, {Device: "#0", Number: 64}, {Device: "#1", Number: 79}, {Device: "MIG-a", Number: 1}, {Device: "GPU-other", Number: 2}}}, 0)
+	unknown := b.heard([]wire.XID{{Device: "GPU-a", Number: 63}, {Device: "#0", Number: 64}, {Device: "#1", Number: 79}, {Device: "MIG-a", Number: 1}, {Device: "GPU-other", Number: 2}})
+	if len(unknown) != 2 {
+		t.Errorf("unknown are %v", unknown)
+	}
 	for id, want := range map[string][]uint32{"GPU-a": {63, 64}, "MIG-a": nil, wire.IndexID(1): {79}} {
 		if got := b.devices[id].xids; !slices.Equal(got, want) {
 			t.Errorf("%s: %v, want %v", id, got, want)

@@ -151,3 +151,61 @@ func TestDeadlyErrorCalls(t *testing.T) {
 		}
 	}
 }
+
+// driven is a reader with a child that reads when the test says.
+func driven(t *testing.T, n *vgpu.Node) (r *Reader, reading func() error) {
+	t.Helper()
+	needsChild(t)
+	o := fast(Options{Child: childOn(t, n), Library: n.Dir.Lib("libnvidia-ml.so.1")})
+	r = &Reader{o: o.withDefaults(), book: newBook(), news: make(chan struct{})}
+	p, err := r.start()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { p.end() })
+	reading = func() error {
+		_, err := r.reading(t.Context(), p)
+		return err
+	}
+	if err := reading(); err != nil {
+		t.Fatal(err)
+	}
+	return r, reading
+}
+
+// An error after which calls hang, as those after XID 119 do, is heard all the same.
+func TestXIDBeforeAHang(t *testing.T) {
+	n := vgputest.Node(t, vgpu.Options{Devices: 2})
+	r, reading := driven(t, n)
+	set(t, n, 1, "xid", "119")
+	order(t, n, 0, "hang=nvmlDeviceGetPowerUsage")
+	if reading() == nil {
+		t.Fatal("no call hung")
+	}
+	for _, d := range read(r) {
+		if want := map[int][]uint32{1: {119}}[d.Index]; !slices.Equal(d.Errors.XIDs, want) {
+			t.Errorf("device %d told of %v", d.Index, d.Errors.XIDs)
+		}
+	}
+}
+
+// A wait that fails for a lost device does not silence the others.
+func TestXIDsBesideALostDevice(t *testing.T) {
+	n := vgputest.Node(t, vgpu.Options{Devices: 3})
+	r, reading := driven(t, n)
+	set(t, n, 1, "lost", "1")
+	if err := reading(); err != nil {
+		t.Fatal(err)
+	}
+	for _, xid := range []string{"63", "64"} {
+		set(t, n, 2, "xid", xid)
+		if err := reading(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, d := range read(r) {
+		if want := map[int][]uint32{2: {63, 64}}[d.Index]; !slices.Equal(d.Errors.XIDs, want) || (d.Lost != "") != (d.Index == 1) {
+			t.Errorf("device %d, lost: %q, told of %v", d.Index, d.Lost, d.Errors.XIDs)
+		}
+	}
+}

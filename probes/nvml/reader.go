@@ -237,6 +237,7 @@ func (r *Reader) reading(ctx context.Context, p *process) (lost bool, err error)
 	if err := p.ask(q); err != nil {
 		return false, p.death()
 	}
+	var unknown []wire.XID // told before their devices
 	for range maxAnswers {
 		a, err := p.next(ctx, r.o)
 		if err != nil {
@@ -255,8 +256,14 @@ func (r *Reader) reading(ctx context.Context, p *process) (lost bool, err error)
 			if r.update(func(b *book) { err = b.take(*a.Device, a.Cursor, time.Now()) }); err != nil {
 				return false, err
 			}
+		case a.XIDs != nil:
+			r.update(func(b *book) { unknown = append(unknown, b.heard(a.XIDs)...) })
+			unknown = unknown[max(0, len(unknown)-maxHeard):]
 		case a.End != nil:
-			r.update(func(b *book) { lost = b.complete(*a.End, procfs.MonotonicNs()) })
+			r.update(func(b *book) {
+				b.heard(unknown)
+				lost = b.complete(*a.End, procfs.MonotonicNs())
+			})
 			r.say("", true)
 			return lost, nil
 		}

@@ -77,12 +77,12 @@ NV nvmlDeviceRegisterEvents(nvmlDevice_t d, unsigned long long types, nvmlEventS
 	return NVML_SUCCESS;
 }
 
-static int reported(nvmlEventSet_t set, nvmlEventData_v1_t *e)
+static int reported(nvmlEventSet_t set, nvmlEventData_v1_t *e, int only_lost)
 {
 	for (uint32_t i = 0; i < nvml.node->ndevices; i++) {
 		struct vgpu_device *v = &nvml.node->device[i];
 		uint64_t ever = atomic_load(&v->xids);
-		if (!set->wants[i] || set->next[i] >= ever)
+		if (!set->wants[i] || set->next[i] >= ever || (only_lost && !v->lost))
 			continue;
 		if (ever - set->next[i] > VGPU_XIDS)
 			set->next[i] = ever - VGPU_XIDS;
@@ -92,14 +92,26 @@ static int reported(nvmlEventSet_t set, nvmlEventData_v1_t *e)
 	return 0;
 }
 
+/* One that fell off the bus fails the wait for all, once its own errors are told. */
+static int unreachable(nvmlEventSet_t set)
+{
+	for (uint32_t i = 0; i < nvml.node->ndevices; i++)
+		if (set->wants[i] && nvml.node->device[i].lost)
+			return 1;
+	return 0;
+}
+
 static nvmlReturn_t wait_for(nvmlEventSet_t set, nvmlEventData_v1_t *e, unsigned ms)
 {
 	struct timespec t = {.tv_nsec = LOOK_NS};
 	if (!set)
 		return NVML_ERROR_INVALID_ARGUMENT;
 	for (;;) {
-		if (reported(set, e))
+		int failing = unreachable(set);
+		if (reported(set, e, failing))
 			return NVML_SUCCESS;
+		if (failing)
+			return NVML_ERROR_GPU_IS_LOST;
 		if (ms-- == 0)
 			return NVML_ERROR_TIMEOUT;
 		nanosleep(&t, NULL);

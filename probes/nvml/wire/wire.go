@@ -21,7 +21,7 @@ const (
 
 // Protocol grows with each change of what is said: an upgrade replaces the child under a daemon
 // that runs.
-const Protocol = 2
+const Protocol = 3
 
 // AllCalls in the place of a call's name stands for all calls of the device.
 const AllCalls = "*"
@@ -57,7 +57,10 @@ type Answer struct {
 	Failed *Failure       `json:"failed,omitempty"` // first and last, if it does not
 	Device *probes.Device `json:"device,omitempty"` // one line for each, as soon as it has been read
 	Cursor uint64         `json:"cursor,omitempty"` // with Device
-	End    *End           `json:"end,omitempty"`    // the reading is over
+	// XIDs are the errors that the driver reported since the last time, oldest first: told before the devices, of
+	// which one may hang by then, and again after them.
+	XIDs []XID `json:"xids,omitempty"`
+	End  *End  `json:"end,omitempty"` // the reading is over
 }
 
 // Hello says which library answers.
@@ -82,8 +85,6 @@ type End struct {
 	CPUNs    uint64    `json:"cpu"` // of the child since its start
 	RSSBytes uint64    `json:"rss"`
 	Outcomes []Outcome `json:"outcomes,omitempty"` // sorted
-	// XIDs are the errors that the driver reported since the last reading, oldest first.
-	XIDs []XID `json:"xids,omitempty"`
 }
 
 // XID is an error that the driver reported, by NVIDIA's number.
