@@ -159,6 +159,8 @@ type Container struct {
 	GPUVia string `json:"gpuVia,omitempty"`
 	// Kubernetes is true below kubepods or in containerd's k8s.io: observe only (law: below Kubernetes).
 	Kubernetes bool `json:"kubernetes,omitempty"`
+	// LabelsDropped is how many labels it has besides, beyond what is kept.
+	LabelsDropped int `json:"labelsDropped,omitempty"`
 	// Start is what it was made of; nil: not told. It may hold secrets, so it is never encoded.
 	Start *Start `json:"-"`
 }

@@ -22,9 +22,6 @@ import (
 	"github.com/trimtab/trimtab/runtime/engine"
 )
 
-// nameLabel is where nerdctl keeps the name that people know.
-const nameLabel = "nerdctl/name"
-
 // topics are the events after which a container is looked at again. Execs, images
 // and snapshots stay in containerd.
 //
@@ -231,14 +228,14 @@ func stateOf(s task.Status) (state runtime.State, runs bool) {
 // describe reads a container's record, of which g is the spec.
 func describe(namespace string, record *containers.Container, g grants) runtime.Container {
 	c := runtime.Container{
-		ID:     runtime.ID{Engine: EngineName, Container: record.GetID()},
-		Name:   record.GetID(),
-		Image:  record.GetImage(),
-		Labels: engine.BoundLabels(record.GetLabels()),
+		ID:    runtime.ID{Engine: EngineName, Container: record.GetID()},
+		Name:  record.GetID(),
+		Image: record.GetImage(),
 		// kubelet's cgroups are told by their path too, where another namespace is configured.
 		Kubernetes: namespace == kubernetesNamespace,
 	}
-	if name := c.Labels[nameLabel]; name != "" {
+	c.Labels, c.LabelsDropped = engine.BoundLabels(record.GetLabels())
+	if name := c.Labels[engine.LabelNerdctlName]; name != "" {
 		c.Name = name
 	}
 	c.GPUs, c.GPUVia = g.gpus(runtimeOf(record))

@@ -36,11 +36,11 @@ func (e *Engine) inspect(ctx context.Context, id string) (runtime.Container, err
 		ID:      runtime.ID{Engine: EngineName, Container: info.ID, Boot: e.host.BootID},
 		Name:    strings.TrimPrefix(info.Name, "/"),
 		Image:   info.Config.Image,
-		Labels:  engine.BoundLabels(e.ownLabels(ctx, info.Image, info.Config.Labels)),
 		State:   stateOf(info.State),
 		InitPID: info.State.Pid,
 		Start:   startOf(info),
 	}
+	c.Labels, c.LabelsDropped = engine.BoundLabels(e.ownLabels(ctx, info.Image, info.Config.Labels))
 	c.GPUs, c.GPUVia = gpusOf(info.Config, info.HostConfig)
 	placed, err := e.host.Place(c, "")
 	if err == nil {

@@ -7,6 +7,7 @@
 package engine
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -132,27 +133,38 @@ func (h Host) Read(ctx context.Context, c runtime.Container) (runtime.Values, er
 	return values, nil
 }
 
-// BoundLabels drops labels beyond the bounds, trimtab's own last. One that is too
-// long is dropped, not cut: half a value says something else.
-func BoundLabels(labels map[string]string) map[string]string {
+// BoundLabels drops labels beyond the bounds, trimtab's own last and, before these, those that something
+// is read from. One that is too long is dropped, not cut: half a value says something else.
+func BoundLabels(labels map[string]string) (kept map[string]string, dropped int) {
 	keys := slices.SortedFunc(maps.Keys(labels), func(a, b string) int {
-		if ours := isOurs(a); ours != isOurs(b) {
-			if ours {
-				return -1
-			}
-			return 1
-		}
-		return strings.Compare(a, b)
+		return cmp.Or(cmp.Compare(rank(a), rank(b)), strings.Compare(a, b))
 	})
-	out, bytes := make(map[string]string), 0
+	kept, bytes := make(map[string]string), 0
 	for _, key := range keys {
 		size := len(key) + len(labels[key])
-		if len(key) <= maxLabelKeyBytes && len(labels[key]) <= maxLabelValueBytes && len(out) < maxLabels && bytes+size <= maxLabelBytes {
-			out[key] = labels[key]
+		if len(key) <= maxLabelKeyBytes && len(labels[key]) <= maxLabelValueBytes && len(kept) < maxLabels && bytes+size <= maxLabelBytes {
+			kept[key] = labels[key]
 			bytes += size
 		}
 	}
-	return out
+	return kept, len(labels) - len(kept)
+}
+
+// Labels of others that something is read from, or that rules match by most.
+const (
+	LabelNerdctlName    = "nerdctl/name" // the name that people know
+	labelComposeProject = "com.docker.compose.project"
+	labelComposeService = "com.docker.compose.service"
+)
+
+func rank(key string) int {
+	switch {
+	case isOurs(key):
+		return 0
+	case key == LabelNerdctlName, key == labelComposeProject, key == labelComposeService:
+		return 1
+	}
+	return 2
 }
 
 // OwnLabels are trimtab's own of these.

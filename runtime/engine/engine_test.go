@@ -17,8 +17,8 @@ func TestLabelsAreBounded(t *testing.T) {
 	for i := range 10 * maxLabels {
 		labels[fmt.Sprintf("a%d", i)] = "v"
 	}
-	got := BoundLabels(labels)
-	if len(got) != maxLabels || got["trimtab.mode"] != "tune" || got["big"] != "" {
+	got, dropped := BoundLabels(labels)
+	if len(got) != maxLabels || dropped != len(labels)-maxLabels || got["trimtab.mode"] != "tune" || got["big"] != "" {
 		t.Errorf("%d labels, %q", len(got), got["trimtab.mode"])
 	}
 }
@@ -30,12 +30,36 @@ func TestBoundLabelsInAll(t *testing.T) {
 	for i := range maxLabels {
 		labels[fmt.Sprintf("a%d", i)] = strings.Repeat("x", maxLabelValueBytes)
 	}
-	got, bytes := BoundLabels(labels), 0
+	got, _ := BoundLabels(labels)
+	bytes := 0
 	for key, value := range got {
 		bytes += len(key) + len(value)
 	}
 	if got["trimtab.enable"] != "true" || bytes > maxLabelBytes || bytes < maxLabelBytes-maxLabelValueBytes-maxLabelKeyBytes {
 		t.Errorf("%d labels of %d bytes, enabled %q", len(got), bytes, got["trimtab.enable"])
+	}
+}
+
+// TestLabelsThatAreReadAreKept: a project that writes many and long labels keeps those by which it is known.
+func TestLabelsThatAreReadAreKept(t *testing.T) {
+	read := []string{"com.docker.compose.project", "com.docker.compose.service", "nerdctl/name", "trimtab.team"}
+	for _, many := range []int{2, 10 * maxLabels} {
+		labels := map[string]string{}
+		for i := range many {
+			labels[fmt.Sprintf("a%d", i)] = strings.Repeat("x", maxLabelBytes/many)
+		}
+		for _, key := range read {
+			labels[key] = "value"
+		}
+		got, dropped := BoundLabels(labels)
+		for _, key := range read {
+			if got[key] != "value" {
+				t.Errorf("of %d labels %s is dropped", len(labels), key)
+			}
+		}
+		if dropped != len(labels)-len(got) || dropped == 0 {
+			t.Errorf("%d of %d are kept, %d dropped", len(got), len(labels), dropped)
+		}
 	}
 }
 

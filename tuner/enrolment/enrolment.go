@@ -118,6 +118,9 @@ func Settle(c runtime.Container, rules Rules, manual *Manual, host Host) policie
 	asked := parseLabels(c.Labels)
 	rule, number := rules.match(c)
 	s := resolver{rule: rule, number: number, problems: asked.problems}
+	if c.LabelsDropped > 0 {
+		s.problem("%d of its labels are not kept, being too long or too many: no rule matches by them", c.LabelsDropped)
+	}
 	knobs, from := s.knobs(asked, manual, rules.Knobs)
 	e := policies.Enrolment{
 		Knobs:      knobs,

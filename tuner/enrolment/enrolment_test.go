@@ -238,6 +238,17 @@ func TestProblemsAreCapped(t *testing.T) {
 	}
 }
 
+func TestDroppedLabelsAreTold(t *testing.T) {
+	c := container("trimtab.mode=tune")
+	if e := Settle(c, tuneHost(), nil, Host{}); len(e.Problems) != 0 {
+		t.Errorf("problems %q", e.Problems)
+	}
+	c.LabelsDropped = 3
+	if e := Settle(c, tuneHost(), nil, Host{}); len(e.Problems) != 1 || !strings.Contains(e.Problems[0], "3 of its labels are not kept") || e.Mode != policies.ModeTune {
+		t.Errorf("%q, problems %q", e.Mode, e.Problems)
+	}
+}
+
 func TestFirstRuleWins(t *testing.T) {
 	rules := tuneHost(
 		Rule{Image: "*/vision/*", Name: "other", Team: "one"},
