@@ -119,7 +119,11 @@ func examineMemoryErrors(d probes.Device) []finding {
 func examineXIDs(all []state.Device) (out []finding) {
 	for _, d := range all {
 		for _, x := range d.Errors.XIDs {
-			text := fmt.Sprintf("device %s (%s) reported XID %d, %d times since the daemon started", render.Clean(d.Label()), render.Clean(d.UUID), x.XID, x.Count)
+			what := fmt.Sprintf("XID %d", x.XID)
+			if x.XID == 0 {
+				what = "other XIDs"
+			}
+			text := fmt.Sprintf("device %s (%s) reported %s, %d times since the daemon started", render.Clean(d.Label()), render.Clean(d.UUID), what, x.Count)
 			if words := sheets.XID(x.XID); words != "" {
 				text += ": " + words
 			}

@@ -223,7 +223,7 @@ func (l *Agent) tellErrors(now time.Time) {
 		if e.told += max(len(u.struck), 1); e.told > maxErrorsTold {
 			break
 		}
-		r := state.Record{UnixNs: now.UnixNano(), Kind: state.RecordGPUError, Text: u.text()}
+		r := state.Record{UnixNs: now.UnixNano(), Kind: state.RecordGPUError, ByProgram: !u.memory && devices.ByProgram(u.number), Text: u.text()}
 		for _, key := range slices.Sorted(maps.Keys(u.struck)) {
 			r.Key, r.Name = key, u.struck[key]
 			records = append(records, r)

@@ -83,14 +83,14 @@ func TestGPUErrorsAreToldAndNeverActedOn(t *testing.T) {
 		time.Sleep(2 * time.Minute)
 
 		want := []string{
-			"GPU 0 reported XID 63: a bad row or page of its memory was noted, to be replaced",
+			"GPU 0 reported XID 63: row remapping recorded",
 			"GPU 0 reported XID 94 2 times: a memory error was contained: it ended the program that it struck",
 			"GPU 0 reported XID 79: fell off the bus",
 		}
 		var got []string
 		for _, r := range n.told(state.RecordGPUError) {
-			if r.Name != "train" || r.Key != c.Key() {
-				t.Errorf("told of %q", r.Name)
+			if r.Name != "train" || r.Key != c.Key() || r.ByProgram {
+				t.Errorf("told of %q, a program's own: %v", r.Name, r.ByProgram)
 			}
 			got = append(got, r.Text)
 		}
@@ -157,8 +157,8 @@ func TestErrorStorm(t *testing.T) {
 			h.xids(0, 13, 13)
 		}
 		time.Sleep(2 * tellErrorEvery)
-		if told := len(n.told(state.RecordGPUError)); told < 5 || told > 7 {
-			t.Errorf("told %d times in five minutes, want once a minute", told)
+		if told := n.told(state.RecordGPUError); len(told) < 5 || len(told) > 7 || !told[0].ByProgram {
+			t.Errorf("told %d times in five minutes, want once a minute, of a program", len(told))
 		}
 		var many []uint32
 		for i := range uint32(100) {

@@ -82,7 +82,7 @@ func TestXIDs(t *testing.T) {
 			t.Errorf("XID %d is a program's own, and has no words", number)
 		}
 	}
-	if words != 21 || XID(79) != "fell off the bus" || XID(0) != "" || XID(1<<31) != "" || ByProgram(48) || ByProgram(79) || !ByProgram(31) {
+	if words != 21 || XID(79) != "fell off the bus" || XID(0) != "" || XID(1<<31) != "" || ByProgram(48) || ByProgram(79) || !ByProgram(31) || !ByProgram(69) || !ByProgram(109) || ByProgram(0) {
 		t.Errorf("%d numbers have words; 79 is %q", words, XID(79))
 	}
 }

@@ -1,7 +1,13 @@
 package devices
 
 // ByProgram reports whether a program's own fault explains such an error, on a GPU that is well.
-func ByProgram(xid uint32) bool { return xid == 13 || xid == 31 || xid == 43 || xid == 45 }
+func ByProgram(xid uint32) bool {
+	switch xid {
+	case 13, 31, 43, 45, 69, 109:
+		return true
+	}
+	return false
+}
 
 // XID says in a few words what an error means that NVIDIA's driver reported by this number, after
 // NVIDIA's documentation of XIDs; "" for one that is not well known.
@@ -18,15 +24,15 @@ func XID(number uint32) string {
 	case 43:
 		return "a program's work failed and was stopped; the GPU goes on"
 	case 45:
-		return "a program's work was cleared away, after another error or because it ended"
+		return "preemptive cleanup after an earlier error"
 	case 48:
 		return "its memory had an error that ECC cannot correct"
 	case 61, 62:
 		return "its microcontroller stopped or warned"
 	case 63:
-		return "a bad row or page of its memory was noted, to be replaced"
+		return "row remapping recorded"
 	case 64:
-		return "a bad row or page of its memory could not be noted"
+		return "row remapping could not be recorded"
 	case 69:
 		return "a program gave its compute engine a wrong command"
 	case 74:
@@ -40,7 +46,7 @@ func XID(number uint32) string {
 	case 95:
 		return "a memory error was not contained: every program on it may be struck"
 	case 109:
-		return "a program did not leave the GPU in time"
+		return "context switch timeout"
 	case 119:
 		return "its system processor (GSP) did not answer the driver"
 	case 120:

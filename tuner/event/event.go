@@ -70,8 +70,10 @@ func (e Event) Container() string {
 // Alarming reports whether a person may have to look.
 func (e Event) Alarming() bool {
 	switch e.Kind {
-	case Pending, Refused, GPULost, GPUError, Slower, Unwell:
+	case Pending, Refused, GPULost, Slower, Unwell:
 		return true
+	case GPUError: // as of the alert's counter
+		return e.Record == nil || !e.Record.ByProgram
 	}
 	return false
 }

@@ -43,6 +43,15 @@ func TestKindsOfRecords(t *testing.T) {
 	}
 }
 
+// An error of a GPU that a program's own fault explains asks nobody to look; any other does.
+func TestAlarmsOfGPUErrors(t *testing.T) {
+	for _, own := range []bool{false, true} {
+		if e := Of(state.Record{Kind: state.RecordGPUError, ByProgram: own}, "node7"); e.Alarming() == own {
+			t.Errorf("a program's own: %v, alarming: %v", own, e.Alarming())
+		}
+	}
+}
+
 // hostile are names that somebody may give a container.
 func hostile() []string {
 	return []string{"\x1b[2J\x1b]0;owned\a", "<script>alert(1)</script>", strings.Repeat("é", 4096), "\u202eevil\u2066", "🚀👩‍🚀", "a\nb\r\tc\x00", "\xff\xfe", "{\"event\":\"kept\"}", "\u2028"}

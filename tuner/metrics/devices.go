@@ -41,7 +41,7 @@ func deviceFamilies() []Family {
 		{Name: "trimtab_gpu_pcie_max_bytes_per_second", Kind: Gauge, Labels: device, Help: "What its PCIe link gives in one direction, at its present generation and width."},
 		{Name: "trimtab_gpu_nvlink_bytes_total", Kind: Counter, Labels: []string{"device", "direction"}, Help: "Bytes that the GPU moved over all its NVLinks since the driver started. The direction is rx or tx."},
 		{Name: "trimtab_gpu_xid_errors_total", Kind: Counter, Labels: []string{"device", "xid"}, Help: "Errors that the driver reported of the GPU since trimtab started, by NVIDIA's number (XID). Of each GPU 32 numbers are counted apart; xid is other beyond them."},
-		{Name: "trimtab_gpu_faults_total", Kind: Counter, Labels: device, Help: "Errors of the GPU since trimtab started: XIDs other than 13, 31, 43 and 45, which a program's own fault explains, and memory errors that ECC cannot correct."},
+		{Name: "trimtab_gpu_faults_total", Kind: Counter, Labels: device, Help: "Errors of the GPU since trimtab started: XIDs other than 13, 31, 43, 45, 69 and 109, which a program's own fault explains, and memory errors that ECC cannot correct."},
 		{Name: "trimtab_gpu_ecc_errors_total", Kind: Counter, Labels: []string{"device", "kind"}, Help: "Errors of the GPU's memory since the driver was loaded. The kind is corrected or uncorrected. Absent where the driver does not tell, as without ECC."},
 		{Name: "trimtab_gpu_remapped_rows", Kind: Gauge, Labels: device, Help: "Rows of the GPU's memory for which spare ones stand. It is there from Ampere on."},
 		{Name: "trimtab_gpu_row_remap_failed", Kind: Gauge, Labels: device, Help: "1 if a bad row of the GPU's memory found no spare one: the GPU is to be replaced. It is there from Ampere on."},

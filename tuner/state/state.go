@@ -315,7 +315,9 @@ type Record struct {
 	Low     float64       `json:"low,omitempty"`
 	High    float64       `json:"high,omitempty"`
 	Gain    float64       `json:"gain,omitempty"` // predicted for change and would, measured for trial
-	Text    string        `json:"text"`           // one sentence for people
+	// ByProgram: of an error of a GPU, a program's own fault explains it (devices.ByProgram).
+	ByProgram bool   `json:"byProgram,omitempty"`
+	Text      string `json:"text"` // one sentence for people
 }
 
 // Changed reports whether the record tells of a value that changed.
