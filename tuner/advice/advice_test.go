@@ -89,6 +89,11 @@ func copying() state.Container {
 	return c
 }
 
+// unrun is the time of a trainer that is kept from its CPU for so many hundredths.
+func unrun(throttled, contended int64) policies.Breakdown {
+	return policies.Breakdown{WallNs: 100, Ns: [policies.NumParts]int64{policies.PartCompute: 50, policies.PartThrottled: throttled, policies.PartContended: contended}}
+}
+
 // filled holds 60 of the 64 MiB of its /dev/shm.
 func filled() state.Container {
 	return state.Container{Key: "k", Name: "train", Watched: true, SharedBytes: 64 << 20, MemoryUse: policies.MemoryUse{Read: true, Shared: 60 << 20}}
@@ -234,13 +239,16 @@ func TestWhatIsAdvised(t *testing.T) {
 		"copies that block":                 {host(copying()), pinned(15, 30, 25)},
 		"copies that block, and no PyTorch": {host(with(copying(), func(c *state.Container) { c.Rate.Source = "cuda.sync" })),
 			strings.Replace(pinned(15, 30, 25), " (pin_memory=True)", "", 1)},
-		"copies that block, in balance":               {host(with(copying(), func(c *state.Container) { c.Verdict.Class, c.Verdict.Cause = policies.ClassBalanced, "" })), pinned(15, 30, 25)},
-		"copies that block a device that idles less":  {host(with(copying(), func(c *state.Container) { c.Staging.Idle = 0.2 })), pinned(10, 20, 17)},
-		"copies that block a device that is full":     {host(with(copying(), func(c *state.Container) { c.Staging.Idle = 0.01 })), ""},
-		"copies from pinned memory":                   {host(with(copying(), func(c *state.Container) { c.Staging.CallSeconds, c.Staging.MiBSeconds = 18e-6, 18e-6/16 })), ""},
-		"small copies from pinned memory":             {host(with(copying(), func(c *state.Container) { c.Staging.CallSeconds, c.Staging.MiBSeconds = 18e-6, 18e-6*8 })), ""},
-		"copies that take long, and not by the bytes": {host(with(copying(), func(c *state.Container) { c.Staging.MiBSeconds = 10e-6 })), ""},
-		"copies that block for a twentieth":           {host(with(copying(), func(c *state.Container) { c.Staging.Share = 0.05 })), ""},
+		"copies that block, in balance":                  {host(with(copying(), func(c *state.Container) { c.Verdict.Class, c.Verdict.Cause = policies.ClassBalanced, "" })), pinned(15, 30, 25)},
+		"copies that block a device that idles less":     {host(with(copying(), func(c *state.Container) { c.Staging.Idle = 0.2 })), pinned(10, 20, 17)},
+		"copies that block a device that is full":        {host(with(copying(), func(c *state.Container) { c.Staging.Idle = 0.01 })), ""},
+		"copies from pinned memory":                      {host(with(copying(), func(c *state.Container) { c.Staging.CallSeconds, c.Staging.MiBSeconds = 18e-6, 18e-6/16 })), ""},
+		"small copies from pinned memory":                {host(with(copying(), func(c *state.Container) { c.Staging.CallSeconds, c.Staging.MiBSeconds = 18e-6, 18e-6*8 })), ""},
+		"copies that take long, and not by the bytes":    {host(with(copying(), func(c *state.Container) { c.Staging.MiBSeconds = 10e-6 })), ""},
+		"copies of one that is seldom kept from its CPU": {host(with(copying(), func(c *state.Container) { c.Breakdown = unrun(2, 2) })), pinned(15, 30, 25)},
+		"copies of one that is out of quota":             {host(with(copying(), func(c *state.Container) { c.Breakdown = unrun(5, 0) })), ""},
+		"copies of one that is behind others":            {host(with(copying(), func(c *state.Container) { c.Breakdown = unrun(3, 3) })), ""},
+		"copies that block for a twentieth":              {host(with(copying(), func(c *state.Container) { c.Staging.Share = 0.05 })), ""},
 		"copies that block, and loaders that are late": {host(with(copying(), func(c *state.Container) {
 			c.Verdict.Class, c.Verdict.Cause = policies.ClassInput, policies.CauseStorage
 		})), ""},

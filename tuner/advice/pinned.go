@@ -31,7 +31,9 @@ const (
 func (n node) loaderPinned(c state.Container) (a Advice, ok bool) {
 	s, v := c.Staging, c.Verdict
 	bounds := v.Class == policies.ClassCompute && v.Cause != policies.CauseShared || v.Class == policies.ClassBalanced
-	if !n.sure(c) || !bounds || !(s.CallSeconds >= stagedSeconds && s.MiBSeconds >= stagedMiBSeconds) {
+	// Calls are timed by the clock: of a trainer that is kept from its CPU those from pinned memory take long too.
+	kept := c.Breakdown.Share(policies.PartThrottled) + c.Breakdown.Share(policies.PartContended)
+	if !n.sure(c) || !bounds || !(kept < n.k.Notable) || !(s.CallSeconds >= stagedSeconds && s.MiBSeconds >= stagedMiBSeconds) {
 		return a, false
 	}
 	var lines []Line
