@@ -174,6 +174,19 @@ static __always_inline bool in_blocking(struct process *p, struct thread *t, __u
 	return ret == p->trampoline;
 }
 
+/* Is a call of the runtime's still running, and this one inside it? Where its return is probed the trampoline
+ * stands in its place: a call that blocked inside has ended what was open. */
+static __always_inline bool in_runtime(struct process *p, struct thread *t, __u64 sp)
+{
+	__u64 ret = 0;
+
+	if (inside(t->runtime_sp, t->runtime_ret, sp))
+		return true;
+	if (!CALL_PUSHES || !p->trampoline || sp >= t->runtime_sp || t->runtime_sp - sp > MAX_NESTED_BYTES)
+		return false;
+	return !bpf_probe_read_user(&ret, sizeof(ret), (void *)t->runtime_sp) && ret == p->trampoline;
+}
+
 /* Returns the size of a copy to the device in KiB, if it is to be timed though it is asynchronous; else 0. */
 static __always_inline __u32 count_copy(struct process *p, struct uprobe_regs *regs, __u32 code, __u32 level, __u32 tid,
 					__u64 now)
@@ -251,7 +264,7 @@ int on_call(struct uprobe_regs *regs)
 
 	inner = in_blocking(p, t, sp, op, turn);
 	if (CODE_DRIVER(code)) {
-		level = inner || inside(t->runtime_sp, t->runtime_ret, sp) ? LEVEL_NESTED : LEVEL_DIRECT;
+		level = inner || in_runtime(p, t, sp) ? LEVEL_NESTED : LEVEL_DIRECT;
 	} else {
 		if (inner && op == t->open_op)
 			return 0; /* the runtime calls itself */
@@ -305,7 +318,11 @@ int on_return(struct uprobe_regs *regs)
 		return 0;
 	__sync_fetch_and_add(&p->returns[CODE_OP(COOKIE_CODE(cookie)) == OP_COPY ? HOOK_COPY : HOOK_SYNC], 1);
 	t = bpf_map_lookup_elem(&threads, &id);
-	if (!t || t->epoch != p->epoch || !t->open_ns || t->open_turn != COOKIE_TURN(cookie) ||
+	if (!t || t->epoch != p->epoch)
+		return 0;
+	if (regs->sp == t->runtime_sp + CALL_PUSHES)
+		t->runtime_sp = 0; /* the trampoline may stand there for a while */
+	if (!t->open_ns || t->open_turn != COOKIE_TURN(cookie) ||
 	    regs->sp != t->open_sp + CALL_PUSHES)
 		return 0;
 	now = bpf_ktime_get_ns();

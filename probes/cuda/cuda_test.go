@@ -91,12 +91,11 @@ func (r *rig) found(key string, pid int32, symbols ...string) {
 }
 
 // libraries builds the stand-ins, whose runtime goes on to the driver's entries or past them.
-func libraries(t testing.TB, bypass bool) (program, runtime, driver string) {
+func libraries(t testing.TB, bypass bool, flags ...string) (program, runtime, driver string) {
 	t.Helper()
 	dir := t.TempDir()
-	var flags []string
 	if bypass {
-		flags = []string{"-DBYPASS"}
+		flags = append(flags, "-DBYPASS")
 	}
 	return uprobetest.Build(t, dir, "job", "job"),
 		uprobetest.Library(t, dir, "libcudart.so.12", "runtime", flags...),
@@ -104,9 +103,9 @@ func libraries(t testing.TB, bypass bool) (program, runtime, driver string) {
 }
 
 // cudaJob starts a process with both libraries and waits until it is probed.
-func (r *rig) cudaJob(target probes.Target, bypass bool) *uprobetest.Job {
+func (r *rig) cudaJob(target probes.Target, bypass bool, flags ...string) *uprobetest.Job {
 	r.t.Helper()
-	program, runtime, driver := libraries(r.t, bypass)
+	program, runtime, driver := libraries(r.t, bypass, flags...)
 	job := uprobetest.Start(r.t, target, program)
 	job.Do("load %s", driver)
 	job.Do("load %s", runtime)
