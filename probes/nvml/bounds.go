@@ -19,6 +19,7 @@ const (
 	maxSamples   = 4096     // of one device in one answer, as the child has it
 	maxOutcomes  = 16 << 10 // calls, by device
 	maxHeard     = 256      // errors told at once, as the child has it
+	maxTold      = 2        // times of that in a reading: before the devices and after them
 	maxReasons   = 16       // why a clock is slow
 	maxNumber    = 1 << 20  // of a device: the kernel's minor numbers have 20 bits
 	maxName      = 256      // bytes of a name, an ID or a version; NVML's have 96

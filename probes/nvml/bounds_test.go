@@ -66,6 +66,8 @@ func TestTakenOverChild(t *testing.T) {
 		"errors": {1, func(int) wire.Answer {
 			return wire.Answer{XIDs: make([]wire.XID, 257)}
 		}, 0, false},
+		"errors twice": {2, func(int) wire.Answer { return wire.Answer{XIDs: make([]wire.XID, 256)} }, 0, true},
+		"errors again": {3, func(int) wire.Answer { return wire.Answer{XIDs: make([]wire.XID, 256)} }, 0, false},
 		"an error's device": {1, func(int) wire.Answer {
 			return wire.Answer{XIDs: []wire.XID{{Device: text(257)}}}
 		}, 0, false},

@@ -238,6 +238,7 @@ func (r *Reader) reading(ctx context.Context, p *process) (lost bool, err error)
 		return false, p.death()
 	}
 	var unknown []wire.XID // told before their devices
+	told := 0
 	for range maxAnswers {
 		a, err := p.next(ctx, r.o)
 		if err != nil {
@@ -257,8 +258,10 @@ func (r *Reader) reading(ctx context.Context, p *process) (lost bool, err error)
 				return false, err
 			}
 		case a.XIDs != nil:
+			if told++; told > maxTold {
+				return false, fmt.Errorf("%w: it tells of errors more than %d times in a reading", errNotOurs, maxTold)
+			}
 			r.update(func(b *book) { unknown = append(unknown, b.heard(a.XIDs)...) })
-			unknown = unknown[max(0, len(unknown)-maxHeard):]
 		case a.End != nil:
 			r.update(func(b *book) {
 				b.heard(unknown)
