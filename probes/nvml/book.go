@@ -138,7 +138,7 @@ func (b *book) heard(list []wire.XID) (unknown []wire.XID) {
 	return unknown
 }
 
-// childEnded moves the counters that began with the child. Of one that is not to be believed nothing is kept:
+// childEnded moves the counters that began with the child. Of one that is not to be believed no device is kept:
 // what it invented would leave the next one's devices no room.
 func (b *book) childEnded(why error) {
 	b.pastCPUNs += b.cpuNs
