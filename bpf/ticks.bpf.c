@@ -14,15 +14,11 @@
 #include "uprobe.h"
 
 #define MAX_FUNCTIONS 24 /* of the table */
-#define MAX_LIBRARIES 4 /* that have the same function; the last place is that of all further ones */
-
-struct tick {
-	__u64 count;
-	__u64 last_ns;
-};
+#define MAX_LIBRARIES 2 /* that have the same function; the last place is that of all further ones */
 
 struct ticks {
-	struct tick of[MAX_LIBRARIES][MAX_FUNCTIONS]; /* by COOKIE_LIBRARY and COOKIE_CODE */
+	__u64 count[MAX_LIBRARIES][MAX_FUNCTIONS]; /* by COOKIE_LIBRARY and COOKIE_CODE */
+	__u64 last_ns[MAX_FUNCTIONS]; /* in any library */
 	__u64 stepped; /* a bit for each: its hits are single-stepped, by COOKIE_STEPPED */
 };
 
@@ -30,7 +26,7 @@ struct ticks {
  * is that of the processes it looks at. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
-	__uint(max_entries, 4096);
+	__uint(max_entries, 2048);
 	__uint(map_flags, BPF_F_NO_PREALLOC);
 	__type(key, __u32);
 	__type(value, struct ticks);
@@ -43,15 +39,13 @@ int on_entry(void *ctx)
 	__u64 cookie = bpf_get_attach_cookie(ctx);
 	struct ticks *p = bpf_map_lookup_elem(&processes, &tgid);
 	__u32 i = COOKIE_CODE(cookie), library = COOKIE_LIBRARY(cookie);
-	struct tick *t;
 
 	if (!p || i >= MAX_FUNCTIONS)
 		return 0;
 	if (library >= MAX_LIBRARIES)
 		library = MAX_LIBRARIES - 1;
-	t = &p->of[library][i];
-	__sync_fetch_and_add(&t->count, 1);
-	t->last_ns = bpf_ktime_get_ns();
+	__sync_fetch_and_add(&p->count[library][i], 1);
+	p->last_ns[i] = bpf_ktime_get_ns();
 	if (COOKIE_STEPPED(cookie))
 		p->stepped |= 1ULL << i; /* never cleared: a write that is lost comes again */
 	return 0;

@@ -14,12 +14,9 @@ import (
 )
 
 type entryTicks struct {
-	_  structs.HostLayout
-	Of [4][24]struct {
-		_      structs.HostLayout
-		Count  uint64
-		LastNs uint64
-	}
+	_       structs.HostLayout
+	Count   [2][24]uint64
+	LastNs  [24]uint64
 	Stepped uint64
 }
 

@@ -30,7 +30,7 @@ type Probe struct {
 // one process: between two readings the library with most entries counts, and never their sum.
 type tally struct {
 	hits   uprobe.Hits
-	of     [len(entryTicks{}.Of)]uint64 // entries, by library
+	of     [len(entryTicks{}.Count)]uint64 // entries, by library
 	count  uint64
 	lastNs int64
 }
@@ -87,17 +87,17 @@ func (p *Probe) table(events []probes.Counted) uprobe.Spec {
 func (s *tally) add(r row, t *entryTicks) {
 	s.hits = uprobe.Hits{}
 	most := uint64(0)
-	for library := range t.Of {
+	for library := range t.Count {
 		n, lastNs := uint64(0), int64(0)
 		for _, group := range r.groups {
 			entered := uint64(0)
 			for _, at := range group {
-				tick := t.Of[library][at]
-				entered, lastNs = max(entered, tick.Count), max(lastNs, int64(tick.LastNs))
+				count := t.Count[library][at]
+				entered, lastNs = max(entered, count), max(lastNs, int64(t.LastNs[at]))
 				if t.Stepped>>at&1 == 1 {
-					s.hits.Stepped += tick.Count
+					s.hits.Stepped += count
 				} else {
-					s.hits.Emulated += tick.Count
+					s.hits.Emulated += count
 				}
 			}
 			n += entered

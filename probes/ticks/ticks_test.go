@@ -86,7 +86,7 @@ func TestTableFits(t *testing.T) {
 			}
 		}
 	}
-	if n, room := len(places), len(entryTicks{}.Of[0]); n > room {
+	if n, room := len(places), len(entryTicks{}.Count[0]); n > room {
 		t.Errorf("%d functions, room for %d", n, room)
 	}
 }
