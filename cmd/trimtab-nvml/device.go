@@ -373,8 +373,6 @@ func (g *gpu) slice(dev nvml.Device) (probes.Device, bool) {
 const (
 	// firstLookUs is how far back the first reading goes; the library's buffer goes back a quarter of a minute.
 	firstLookUs = 2_000_000
-	// maxSamples bounds what one reading takes: NVML's buffer holds some hundred.
-	maxSamples = 4096
 	// clockSlackUs is how far a cursor may be ahead of the clock before the clock is taken to have been set back.
 	clockSlackUs = 1_000_000
 )
@@ -423,5 +421,5 @@ func (g *gpu) samples() (list []nvml.Sample, kind nvml.ValueType) {
 		return nil, 0
 	}
 	slices.SortFunc(list, func(a, b nvml.Sample) int { return cmp.Compare(a.TimeStamp, b.TimeStamp) })
-	return list[max(0, len(list)-maxSamples):], kind
+	return list[max(0, len(list)-wire.MaxSamples):], kind
 }

@@ -12,9 +12,6 @@ import (
 	"github.com/trimtab/trimtab/probes/nvml/wire"
 )
 
-// maxEvents bounds what one reading takes of the errors that the driver has queued.
-const maxEvents = 256
-
 // listen asks to be told of all devices' errors, by one set. What came before is not told.
 func (s *session) listen() {
 	whole := asker{lib: s.lib}
@@ -69,7 +66,7 @@ func (s *session) heard() (list []wire.XID) {
 		return nil
 	}
 	whole, name := asker{lib: s.lib}, s.lib.newest("nvmlEventSetWait_v2", "nvmlEventSetWait")
-	for range maxEvents {
+	for range wire.MaxXIDs {
 		e, c := get(&whole, name, func() (nvml.EventData, nvml.Return) { return s.events.Wait(0) })
 		if c == wire.Timeout {
 			s.lib.note("", name, wire.OK) // it answered: there is none

@@ -13,9 +13,6 @@ import (
 	"github.com/trimtab/trimtab/probes/nvml/wire"
 )
 
-// maxProcesses bounds what one device may list; beyond it the list is of no use to anyone.
-const maxProcesses = 4096
-
 // useMaxAgeUs is how old a process's utilisation may be: NVML takes it about once a second.
 const useMaxAgeUs = 3_000_000
 
@@ -53,7 +50,7 @@ func (a *asker) running(name string, ask func() ([]nvml.ProcessInfo, nvml.Return
 	if c != wire.OK {
 		return nil
 	}
-	return list[:min(len(list), maxProcesses)]
+	return list[:min(len(list), wire.MaxProcesses)]
 }
 
 // processUse adds each process's share of the SMs where NVML tells it now.

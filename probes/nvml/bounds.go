@@ -12,19 +12,16 @@ import (
 // What a child may say. It runs a library that is not ours: it may be taken over, and then says what it
 // likes. Above these bounds it says what trimtab-nvml cannot have read of a host that there is, and is ended.
 const (
-	maxDevices   = 1024     // told of, with slices and those that went lately; a GPU has seven slices
-	maxAnswers   = 2 * 1024 // in one reading
-	maxProcesses = 4096     // of one device, as the child has it
-	maxHolders   = 16 << 10 // processes of all devices: each is looked up in /proc
-	maxSamples   = 4096     // of one device in one answer, as the child has it
-	maxOutcomes  = 16 << 10 // calls, by device
-	maxHeard     = 256      // errors told at once, as the child has it
-	maxTold      = 2        // times of that in a reading: before the devices and after them
-	maxReasons   = 16       // why a clock is slow
-	maxNumber    = 1 << 20  // of a device: the kernel's minor numbers have 20 bits
-	maxName      = 256      // bytes of a name, an ID or a version; NVML's have 96
-	maxText      = 4096     // bytes of a list of CPUs, or of why something is lost
-	maxSkips     = 1024     // calls that are left out, or were
+	maxDevices  = 1024     // told of, with slices and those that went lately; a GPU has seven slices
+	maxAnswers  = 2 * 1024 // in one reading
+	maxHolders  = 16 << 10 // processes of all devices: each is looked up in /proc
+	maxOutcomes = 16 << 10 // calls, by device
+	maxTold     = 2        // times in a reading that errors are told: before the devices and after them
+	maxReasons  = 16       // why a clock is slow
+	maxNumber   = 1 << 20  // of a device: the kernel's minor numbers have 20 bits
+	maxName     = 256      // bytes of a name, an ID or a version; NVML's have 96
+	maxText     = 4096     // bytes of a list of CPUs, or of why something is lost
+	maxSkips    = 1024     // calls that are left out, or were
 )
 
 // errNotOurs: the child says what no trimtab-nvml says.
@@ -60,13 +57,13 @@ func bounded(a *wire.Answer) error {
 			errs = append(errs, texts(maxName, o.Device, o.Call))
 		}
 	}
-	errs = append(errs, count("errors", len(a.XIDs), maxHeard))
+	errs = append(errs, count("errors", len(a.XIDs), wire.MaxXIDs))
 	for _, x := range a.XIDs {
 		errs = append(errs, texts(maxName, x.Device))
 	}
 	if d := a.Device; d != nil {
 		errs = append(errs, texts(maxName, d.UUID, d.Parent, d.Name, d.Sharing), texts(maxText, d.Lost, d.CPUs),
-			count("processes of a device", len(d.Processes), maxProcesses), count("samples of a device", len(d.Duty), maxSamples),
+			count("processes of a device", len(d.Processes), wire.MaxProcesses), count("samples of a device", len(d.Duty), wire.MaxSamples),
 			count("reasons", len(d.Slowdown), maxReasons), texts(maxName, d.Slowdown...),
 			count("errors with a device", len(d.Errors.XIDs), 0)) // they come by themselves
 		if min(d.Index, d.Minor) < 0 || max(d.Index, d.Minor) > maxNumber {

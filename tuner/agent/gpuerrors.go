@@ -24,6 +24,8 @@ const (
 	// Others are counted as 0, which is none of NVIDIA's.
 	maxXIDs      = 32
 	maxXIDNumber = 999
+	// ofMemory stands for errors that ECC cannot correct, which have no number.
+	ofMemory = maxXIDNumber + 1
 	// maxErrorsShown is how many errors of its devices are shown of a container.
 	maxErrorsShown = 8
 	// keepHealth is how long what was counted of a device stays that is no longer listed, and maxHealth how
@@ -169,8 +171,7 @@ func (h *deviceHealth) take(d probes.Device) {
 type untold struct {
 	*tally
 	index  int
-	number uint32
-	memory bool
+	number uint32 // or ofMemory
 }
 
 // news are the kinds of errors to be told now: those first that were not told for longest.
@@ -178,16 +179,15 @@ func (e *deviceErrors) news(now time.Time) (list []untold) {
 	for _, h := range e.devices {
 		for number, t := range h.xids {
 			if t.due(now) {
-				list = append(list, untold{t, h.index, number, false})
+				list = append(list, untold{t, h.index, number})
 			}
 		}
 		if h.ecc.due(now) {
-			list = append(list, untold{&h.ecc, h.index, 0, true})
+			list = append(list, untold{&h.ecc, h.index, ofMemory})
 		}
 	}
-	last := func(u untold) int { return map[bool]int{true: 1}[u.memory] }
 	slices.SortFunc(list, func(a, b untold) int {
-		return cmp.Or(a.toldAt.Compare(b.toldAt), cmp.Compare(a.index, b.index), cmp.Compare(last(a), last(b)), cmp.Compare(a.number, b.number))
+		return cmp.Or(a.toldAt.Compare(b.toldAt), cmp.Compare(a.index, b.index), cmp.Compare(a.number, b.number))
 	})
 	return list
 }
@@ -195,7 +195,7 @@ func (e *deviceErrors) news(now time.Time) (list []untold) {
 // text is a sentence about them.
 func (u untold) text() string {
 	gpu := "GPU " + strconv.Itoa(u.index)
-	if u.memory {
+	if u.number == ofMemory {
 		return fmt.Sprintf("%s reported memory errors that ECC cannot correct: %d, and %d since the driver was loaded", gpu, u.untold, u.count)
 	}
 	text := fmt.Sprintf("%s reported XID %d", gpu, u.number)
@@ -223,7 +223,7 @@ func (l *Agent) tellErrors(now time.Time) {
 		if e.told += max(len(u.struck), 1); e.told > maxErrorsTold {
 			break
 		}
-		r := state.Record{UnixNs: now.UnixNano(), Kind: state.RecordGPUError, ByProgram: !u.memory && devices.ByProgram(u.number), Text: u.text()}
+		r := state.Record{UnixNs: now.UnixNano(), Kind: state.RecordGPUError, ByProgram: devices.ByProgram(u.number), Text: u.text()}
 		for _, key := range slices.Sorted(maps.Keys(u.struck)) {
 			r.Key, r.Name = key, u.struck[key]
 			records = append(records, r)

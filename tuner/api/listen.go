@@ -139,7 +139,7 @@ func (l *Listener) Accept() (net.Conn, error) {
 		if err != nil {
 			return nil, err
 		}
-		peer, err := peerOf(conn)
+		peer, err := PeerOf(conn)
 		if err != nil {
 			_ = conn.Close() // it went away already
 			continue

@@ -3,12 +3,12 @@ package api
 import (
 	"errors"
 	"fmt"
-	"net"
 	"os"
 	"slices"
 	"strconv"
 	"strings"
 	"sync"
+	"syscall"
 	"time"
 	"unsafe"
 
@@ -102,8 +102,8 @@ func parseGroups(text string) map[string]int {
 	return ids
 }
 
-// peerOf asks the kernel who is at the other end.
-func peerOf(conn *net.UnixConn) (Peer, error) {
+// PeerOf asks the kernel who is at the other end of a connection to a Unix socket, as of when it was made.
+func PeerOf(conn syscall.Conn) (Peer, error) {
 	raw, err := conn.SyscallConn()
 	if err != nil {
 		return Peer{}, fmt.Errorf("peer: %w", err)

@@ -92,12 +92,14 @@ type owners struct {
 }
 
 func (o *owners) of(conn net.Conn) string {
-	user := func(uid uint32) string { return "uid " + strconv.FormatUint(uint64(uid), 10) }
+	user := func(uid int) string { return "uid " + strconv.Itoa(uid) }
 	remote, isTCP := conn.RemoteAddr().(*net.TCPAddr)
 	local, ok := conn.LocalAddr().(*net.TCPAddr)
 	if !isTCP || !ok {
-		if uid, err := peerUID(conn); err == nil {
-			return user(uid)
+		if c, ok := conn.(syscall.Conn); ok {
+			if peer, err := api.PeerOf(c); err == nil {
+				return user(peer.UID)
+			}
 		}
 		return ""
 	}
@@ -112,25 +114,6 @@ func (o *owners) of(conn net.Conn) string {
 	return remote.IP.String()
 }
 
-// peerUID is the user who connected to a Unix socket, as of then.
-func peerUID(conn net.Conn) (uint32, error) {
-	c, ok := conn.(syscall.Conn)
-	if !ok {
-		return 0, errors.New("a connection without a socket")
-	}
-	raw, err := c.SyscallConn()
-	if err != nil {
-		return 0, err
-	}
-	var cred *unix.Ucred
-	var inner error
-	err = raw.Control(func(fd uintptr) { cred, inner = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED) })
-	if err := errors.Join(err, inner); err != nil {
-		return 0, err
-	}
-	return cred.Uid, nil
-}
-
 // Sizes and places in what the kernel is asked and answers (linux/inet_diag.h).
 const (
 	diagHeader, diagRequest, diagAnswer = 16, 56, 72
@@ -139,7 +122,7 @@ const (
 )
 
 // uid is the user whose socket has the address from, connected to the address to.
-func (o *owners) uid(from, to *net.TCPAddr) (uint32, error) {
+func (o *owners) uid(from, to *net.TCPAddr) (int, error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if err := o.open(); err != nil {
@@ -175,7 +158,7 @@ func (o *owners) uid(from, to *net.TCPAddr) (uint32, error) {
 	if n < diagHeader+diagAnswer || native.Uint16(answer[4:]) != unix.SOCK_DIAG_BY_FAMILY || answer[diagHeader+1] != established {
 		return 0, fmt.Errorf("no socket of %s is known", from)
 	}
-	return native.Uint32(answer[diagHeader+diagUID:]), nil
+	return int(native.Uint32(answer[diagHeader+diagUID:])), nil
 }
 
 // open makes the socket by which the kernel is asked.

@@ -126,7 +126,7 @@ func breakdown(w *Window, r Rank, lw loaderWork) (policies.Breakdown, float64) {
 	t := w.Threads[r.Trainer]
 	ns := func(s probes.State) float64 { return float64(t.Ns[s]) }
 	var p parts
-	blocking := w.calls(r.Root).blocking(t.TID)
+	blocking := w.Calls(r.Root).CallsOf(t.TID)
 	p[policies.PartCompute] = ns(probes.StateRun) + w.stacked(t)
 	p[policies.PartThrottled] = ns(probes.StateThrottled)
 	p[policies.PartContended] = behindOthers(t) - w.stacked(t)
@@ -155,7 +155,7 @@ func breakdown(w *Window, r Rank, lw loaderWork) (policies.Breakdown, float64) {
 		around += p[part]
 	}
 	for _, part := range inside {
-		p.move(p[part]*min(1, w.calls(r.Root).inMPI(t.TID)*float64(t.WallNs)/max(1, around)), policies.PartCommunication, part)
+		p.move(p[part]*min(1, w.Calls(r.Root).inMPI(t.TID)*float64(t.WallNs)/max(1, around)), policies.PartCommunication, part)
 	}
 	// Direct reclaim happens on a CPU first, then in waits for locks and for the disk.
 	p.move(float64(t.ReclaimNs), policies.PartReclaim, policies.PartCompute, policies.PartOther, policies.PartInputStorage)
@@ -292,7 +292,7 @@ func (c waitAttributor) doing(i int, upstream []int32) parts {
 	p[policies.PartThrottled] = float64(t.Ns[probes.StateThrottled])
 	p[policies.PartContended] = behindOthers(t) - c.w.stacked(t)
 	p[policies.PartDevice] = float64(t.Ns[probes.StateDevice])
-	b := c.w.calls(c.r.Root).blocking(t.TID)
+	b := c.w.Calls(c.r.Root).CallsOf(t.TID)
 	p.move(float64(b.spin()), policies.PartDevice, policies.PartCompute)
 	upstream = append(slices.Clone(upstream), t.TID)
 	for _, e := range t.Edges {

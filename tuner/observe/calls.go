@@ -220,8 +220,8 @@ func joinCallThreads(as, bs []CallThread) []CallThread {
 	return out
 }
 
-// calls finds what a process called; nil: nothing seen of it.
-func (w *Window) calls(tgid int32) *Process {
+// Calls finds what a process called; nil: nothing seen of it.
+func (w *Window) Calls(tgid int32) *Process {
 	if i := slices.IndexFunc(w.Processes, func(p Process) bool { return p.TGID == tgid }); i >= 0 {
 		return &w.Processes[i]
 	}
@@ -230,7 +230,7 @@ func (w *Window) calls(tgid int32) *Process {
 
 // launcher reports whether a thread launches a good part of what the busiest of its process does: it computes.
 func (p *Process) launcher(tid int32) bool {
-	own, most := p.blocking(tid).Launched, uint64(0)
+	own, most := p.CallsOf(tid).Launched, uint64(0)
 	if own == 0 {
 		return false
 	}
@@ -240,8 +240,8 @@ func (p *Process) launcher(tid int32) bool {
 	return float64(own) >= callerShare*float64(most)
 }
 
-// blocking finds a thread's calls.
-func (p *Process) blocking(tid int32) CallThread {
+// CallsOf finds a thread's calls.
+func (p *Process) CallsOf(tid int32) CallThread {
 	if p != nil {
 		if i := slices.IndexFunc(p.Threads, func(t CallThread) bool { return t.TID == tid }); i >= 0 {
 			return p.Threads[i]

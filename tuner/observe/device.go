@@ -76,7 +76,7 @@ func (w *Window) Activity(tgid int32) (most *Device) {
 // Spinning is the share of time, 0..1, in which the device of a rank that exchanges seems to work for
 // it, and waits for other ranks. Where other containers work on it too, the one that waits may be theirs.
 func (w *Window) Spinning(k *policies.Constants, tgid int32) float64 {
-	if p := w.calls(tgid); p == nil || p.Ranks == 1 {
+	if p := w.Calls(tgid); p == nil || p.Ranks == 1 {
 		return 0
 	}
 	if d := w.Activity(tgid); d != nil && d.Alone(k) {

@@ -260,12 +260,12 @@ func trainerThread(w *Window, p *process) int {
 // longestSync finds the thread that was longest in blocking CUDA calls, of those that launch where
 // any does: one that saves a checkpoint waits too; -1: none made two.
 func longestSync(w *Window, p *process) int {
-	called := w.calls(p.tgid)
-	launches := func(i int) bool { return called.blocking(w.Threads[i].TID).Launched > 0 }
+	called := w.Calls(p.tgid)
+	launches := func(i int) bool { return called.CallsOf(w.Threads[i].TID).Launched > 0 }
 	told := slices.ContainsFunc(p.threads, launches)
 	best, bestNs := -1, uint64(0)
 	for _, i := range p.threads {
-		b := called.blocking(w.Threads[i].TID)
+		b := called.CallsOf(w.Threads[i].TID)
 		if b.Syncs >= 2 && b.SyncNs+b.CopyNs > bestNs && (!told || launches(i)) {
 			best, bestNs = i, b.SyncNs+b.CopyNs
 		}
@@ -334,7 +334,7 @@ func inProcessRoles(k *policies.Constants, w *Window, root *process, r *Rank) in
 		wakesTrainer[e.Waker] += e.Count
 	}
 	communicators(w, root, r)
-	called := w.calls(root.tgid)
+	called := w.Calls(root.tgid)
 	for _, i := range root.threads {
 		t := w.Threads[i]
 		if _, known := r.Roles[i]; known || wakesTrainer[t.TID] == 0 {

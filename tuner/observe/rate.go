@@ -209,7 +209,7 @@ func (w *Window) ofNoRank(tgid int32) bool {
 
 // called lists what the rank's process called of CUDA and NCCL, as candidates.
 func called(w *Window, r Rank, trainer Thread) []candidate {
-	p := w.calls(r.Root)
+	p := w.Calls(r.Root)
 	if p == nil {
 		return nil
 	}
@@ -217,7 +217,7 @@ func called(w *Window, r Rank, trainer Thread) []candidate {
 	if w.counted(p) {
 		pattern = FindPattern(p.Marks)
 	}
-	b := p.blocking(trainer.TID)
+	b := p.CallsOf(trainer.TID)
 	out := []candidate{
 		{source: SourceGraphs, count: float64(p.Graphs), perStep: pattern.PerKind[probes.MarkGraph]},
 		{source: SourceSyncs, count: float64(b.Syncs), fromNs: b.FromNs, lastNs: b.LastNs, perStep: pattern.PerKind[probes.MarkSync]},

@@ -152,9 +152,9 @@ func readRank(w *Window, r Rank, ranks int, known PerStep) Reading {
 	if wall := float64(got.Breakdown.WallNs); wall > 0 {
 		got.Network = outside / wall
 	}
-	if p := w.calls(r.Root); p != nil {
+	if p := w.Calls(r.Root); p != nil {
 		got.Collectives, got.CollectiveBytes, got.Exchanges = p.Calls, p.Bytes, p.Calls > 0 || p.Exchanged
-		b := p.blocking(got.Trainer.TID)
+		b := p.CallsOf(got.Trainer.TID)
 		got.spinNs, got.SyncNs = b.spin()+uint64(p.inMPI(got.Trainer.TID)*float64(sub(got.Trainer.Ns[probes.StateRun], b.spin()))), b.SyncNs+b.CopyNs
 		got.Launches, got.LaunchRate = p.Launches+p.Graphs, (w.Launched(p)+float64(p.Graphs))/w.Seconds()
 		if float64(p.LaunchNs) < minCounted*float64(w.EndNs-w.StartNs) { // the budget left them out

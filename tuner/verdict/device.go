@@ -123,10 +123,10 @@ func bound(k *policies.Constants, r observe.Reading, severity float64) policies.
 // works says for what a device-bound job's device works, where it tells.
 func works(k *policies.Constants, r observe.Reading) string {
 	waits := fmt.Sprintf("it waits %.0f %% of its time for its device, which works", 100*r.Breakdown.Share(policies.PartDevice))
-	if share, ok := duty(r); ok && share >= k.Full {
+	share, _ := duty(r)
+	if share >= k.Full {
 		waits = fmt.Sprintf("its device works %.0f %% of the time", 100*share)
 	}
-	share, _ := duty(r)
 	switch d := r.Window.Activity(r.Root); {
 	case d == nil:
 		return waits

@@ -1,8 +1,6 @@
 package verdict
 
 import (
-	"slices"
-
 	"github.com/trimtab/trimtab/policies"
 	"github.com/trimtab/trimtab/tuner/observe"
 )
@@ -14,17 +12,10 @@ func StagingOf(r *observe.Reading) policies.Staging {
 		return policies.Staging{}
 	}
 	busy, known := duty(*r)
-	process := slices.IndexFunc(r.Window.Processes, func(p observe.Process) bool { return p.TGID == r.Root })
-	if !known || process < 0 {
+	t, wall := r.Window.Calls(r.Root).CallsOf(r.Trainer.TID), float64(r.Window.EndNs-r.Window.StartNs)
+	if !known || t.Staged == 0 || t.StagedKiB == 0 || !(wall > 0) {
 		return policies.Staging{}
 	}
-	threads := r.Window.Processes[process].Threads
-	trainer := slices.IndexFunc(threads, func(t observe.CallThread) bool { return t.TID == r.Trainer.TID })
-	wall := float64(r.Window.EndNs - r.Window.StartNs)
-	if trainer < 0 || threads[trainer].Staged == 0 || threads[trainer].StagedKiB == 0 || !(wall > 0) {
-		return policies.Staging{}
-	}
-	t := threads[trainer]
 	seconds := float64(t.StagedNs) / 1e9
 	return policies.Staging{Calls: t.Staged, CallSeconds: seconds / float64(t.Staged), MiBSeconds: 1024 * seconds / float64(t.StagedKiB),
 		Share: min(1, float64(t.StagedNs)/wall), Idle: min(1, max(0, 1-busy))}

@@ -33,6 +33,13 @@ const (
 	SharingSliced = "time-slicing"
 )
 
+// What the child tells at the most of one device in one line, and of errors in one: more is no child's of ours.
+const (
+	MaxProcesses = 4096 // a longer list is of no use to anyone
+	MaxSamples   = 4096 // NVML's buffer holds some hundred
+	MaxXIDs      = 256
+)
+
 // maxLineBytes bounds one line in either direction: a device with 4,000 processes stays below it.
 const maxLineBytes = 1 << 20
 
