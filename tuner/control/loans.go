@@ -76,6 +76,9 @@ func (c *Controller) noteStop(s *containerState) {
 // shrinks further only by a minute of them.
 func (s *containerState) enough(k *policies.Constants) (cpus, free float64) {
 	uses, least := observe.UsesSince(s.obs.Wants(k), s.loan.doubtedNs), k.SettleReadings
+	if _, now := s.quotas(); now <= s.loan.proven*(1+k.MinStep/2) { // where CPUs are scarce: what it used while it waited is what others left
+		uses = slices.DeleteFunc(uses, func(u observe.Use) bool { return u.Waiting >= k.Notable })
+	}
 	if s.state != StateLent {
 		least = k.UnusedSeconds
 	}
@@ -100,13 +103,10 @@ func (s *containerState) enough(k *policies.Constants) (cpus, free float64) {
 // noteEnough notes that what stands is enough: not what others left in a recall before it was free
 // for a minute, nor what bursts may be stopped by.
 func (c *Controller) noteEnough(s *containerState) {
-	if s.state != StateLent && s.state != StateSettled || s.loan.stopped > 0 {
-		return
+	k, stands := c.k(), (s.state == StateLent || s.state == StateSettled) && s.loan.stopped == 0
+	if stands && (s.loan.givenNs >= s.loan.recallNs || float64(len(observe.Free(observe.UsesSince(s.obs.Wants(k), s.loan.recallNs)))) >= k.UnusedSeconds) {
+		_, s.loan.enough = s.quotas()
 	}
-	if k := c.k(); s.loan.givenNs < s.loan.recallNs && float64(len(observe.Free(observe.UsesSince(s.obs.Wants(k), s.loan.recallNs)))) < k.UnusedSeconds {
-		return
-	}
-	_, s.loan.enough = s.quotas()
 }
 
 // shrank is the quota from which its loan settled, if it uses less since then though nothing
