@@ -25,7 +25,7 @@ STATICCHECK_FLAGS := -checks inherit,-ST1005
 PKGS ?= ./...
 
 # How many packages are tested at once; they share one Docker and, on small machines,
-# two CPUs. test/e2e comes last and alone: it tunes jobs by what they get of those.
+# two CPUs. test/demo and test/e2e come last, each alone: they judge jobs by what they get of those.
 # Nothing is taken from the test cache: it does not know the kernel and Docker.
 TEST_P     ?= 2
 TEST_FLAGS ?=
@@ -199,9 +199,9 @@ check-generated: ## Regenerate what is generated; fail if anything changed.
 test: setup-dev build image ## Everything this machine can run: unit, property, replay, real Docker, real kernel. Sets itself up.
 	@go build -o .cache/testsummary ./tools/testsummary
 	@GOBIN='$(abspath .cache)' go install $(GOTESTSUM)
-	@alone=$$(go list $(PKGS) | grep '/test/e2e$$' || true); others=$$(go list $(PKGS) | grep -v '/test/e2e$$' || true); \
+	@alone=$$(go list $(PKGS) | grep -E '/test/(demo|e2e)$$' || true); others=$$(go list $(PKGS) | grep -vE '/test/(demo|e2e)$$' || true); \
 	run() { [ -z "$${1:-}" ] || $(GOTEST) --packages "$$1" -- -count=1 -p $(TEST_P) -timeout $(TEST_TIMEOUT) $(TEST_FLAGS) "$${@:2}" 2>&1 | sed -u "/^DONE /d; /Failed to sync JSON/d; /^$$/d"; }; \
-	{ rc=0; run "$$others" || rc=1; $(WITH_CGO) run $(NVML_CHILD) || rc=1; run ./cmd/trimtab -tags man -run Manual || rc=1; run "$$alone" || rc=1; exit $$rc; } | .cache/testsummary
+	{ rc=0; run "$$others" || rc=1; $(WITH_CGO) run $(NVML_CHILD) || rc=1; run ./cmd/trimtab -tags man -run Manual || rc=1; for p in $$alone; do run "$$p" || rc=1; done; exit $$rc; } | .cache/testsummary
 
 .PHONY: race
 race: setup-dev ## Tests that need neither Docker nor a daemon and in which goroutines run, under the race detector, which first must find a race made on purpose (7 minutes).
