@@ -1,6 +1,7 @@
 package statefile
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -97,8 +98,33 @@ func (e *Each[T]) Remove(key string) error {
 	}
 	e.s.mu.Lock()
 	defer e.s.mu.Unlock()
+	if err := e.forgetOld(key); err != nil {
+		return fmt.Errorf("state %q: not removed: %w", key, err)
+	}
 	if err := IgnoreMissing(os.Remove(path)); err != nil {
 		return fmt.Errorf("state %q: not removed: %w", key, err)
 	}
 	return IgnoreMissing(SyncDir(e.s.dir))
+}
+
+// forgetOld takes a key out of what an earlier version kept in one file, which stands where a full disk kept it
+// from being divided: the next start would bring the key back. The last key takes the file with it, which a full
+// disk allows.
+func (e *Each[T]) forgetOld(key string) error {
+	var old map[string]json.RawMessage
+	if err := e.all.GetState(e.topic, &old); err != nil {
+		return IgnoreMissing(err)
+	}
+	if _, ok := old[key]; !ok {
+		return nil
+	}
+	delete(old, key)
+	if len(old) > 0 {
+		return e.all.PutState(e.topic, old)
+	}
+	path, err := e.all.path(e.topic)
+	if err != nil {
+		return err
+	}
+	return errors.Join(IgnoreMissing(os.Remove(path)), SyncDir(e.all.dir))
 }

@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -120,4 +121,52 @@ func TestEachDividesTheOldFile(t *testing.T) {
 		t.Fatal(err)
 	}
 	wantAll(t, openEach(t, dir), map[string]string{"B": "new"})
+}
+
+// TestEachForgetsInTheOldFile: a key that was removed while the old file could not be divided
+// does not come back at the next start. Where that cannot be made durable, Remove says so.
+func TestEachForgetsInTheOldFile(t *testing.T) {
+	dir := t.TempDir()
+	if err := syscall.Mount("tmpfs", dir, "tmpfs", 0, "size=64k"); err != nil {
+		t.Skipf("needs root and mounting: %v", err)
+	}
+	t.Cleanup(func() {
+		if err := syscall.Unmount(dir, 0); err != nil {
+			t.Error(err)
+		}
+	})
+	s, err := Open(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.PutState("things", map[string]string{"A": "old", "B": "old"}); err != nil {
+		t.Fatal(err)
+	}
+	full := filepath.Join(dir, "full")
+	if err := os.WriteFile(full, make([]byte, 128<<10), 0o600); !errors.Is(err, syscall.ENOSPC) {
+		t.Fatal(err)
+	}
+	wantAll(t, openEach(t, dir), map[string]string{"A": "old", "B": "old"})
+	if err := openEach(t, dir).Remove("A"); !errors.Is(err, syscall.ENOSPC) {
+		t.Errorf("removed on a full disk, where another is left: %v", err)
+	}
+	wantAll(t, openEach(t, dir), map[string]string{"A": "old", "B": "old"})
+	if err := os.Truncate(full, 48<<10); err != nil { // some space again
+		t.Fatal(err)
+	}
+	e := OpenEach[string](s, "things") // of a daemon that started on the full disk
+	if err := e.Remove("A"); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(full, make([]byte, 128<<10), 0o600); !errors.Is(err, syscall.ENOSPC) {
+		t.Fatal(err)
+	}
+	wantAll(t, openEach(t, dir), map[string]string{"B": "old"})
+	if err := openEach(t, dir).Remove("B"); err != nil {
+		t.Errorf("the last one, on a full disk: %v", err)
+	}
+	if err := os.Remove(full); err != nil {
+		t.Fatal(err)
+	}
+	wantAll(t, openEach(t, dir), map[string]string{})
 }
