@@ -182,9 +182,9 @@ func (s *session) Inspect(ctx context.Context, key string) (runtime.Container, e
 	if !runs || got.GetProcess().GetPid() == 0 {
 		return runtime.Container{}, fmt.Errorf("container %s does not run: %w", id, runtime.ErrGone)
 	}
-	record, err := containers.NewContainersClient(s.conn).Get(ctx, &containers.GetContainerRequest{ID: id})
+	record, err := s.record(ctx, id)
 	if err != nil {
-		return runtime.Container{}, about(id, err)
+		return runtime.Container{}, err
 	}
 	g := grantsOf(record.GetContainer())
 	c := describe(namespace, record.GetContainer(), g)
@@ -201,6 +201,22 @@ func (s *session) Inspect(ctx context.Context, key string) (runtime.Container, e
 	s.engine.places[c.ID] = namespace
 	s.engine.mu.Unlock()
 	return c, nil
+}
+
+// record reads what containerd keeps of a container. One that is longer than any that is read, or whose spec has
+// more values, is that container's trouble: several are decoded at the same time.
+func (s *session) record(ctx context.Context, id string) (*containers.GetContainerResponse, error) {
+	record, err := containers.NewContainersClient(s.conn).Get(ctx, &containers.GetContainerRequest{ID: id}, grpc.MaxCallRecvMsgSize(maxRecordBytes))
+	switch {
+	case status.Code(err) == codes.ResourceExhausted:
+		return nil, fmt.Errorf("container %s: %w: its record is longer than %d bytes: %w", id, engine.ErrNotBelieved, maxRecordBytes, err)
+	case err != nil:
+		return nil, about(id, err)
+	}
+	if n := new(engine.Values).Count(record.GetContainer().GetSpec().GetValue()); n > engine.MaxValues {
+		return nil, fmt.Errorf("container %s: %w: its spec has %d values, more than %d", id, engine.ErrNotBelieved, n, engine.MaxValues)
+	}
+	return record, nil
 }
 
 // about classifies an answer about one container. A shim that does not answer is

@@ -2,7 +2,9 @@ package containerd
 
 import (
 	"context"
+	"errors"
 	"net"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -14,6 +16,9 @@ import (
 	tasks "github.com/containerd/containerd/api/services/tasks/v1"
 	task "github.com/containerd/containerd/api/types/task"
 	"google.golang.org/grpc"
+	"google.golang.org/protobuf/types/known/anypb"
+
+	"github.com/trimtab/trimtab/runtime/engine"
 )
 
 // one names a containerd's namespace, shims are its tasks, of which a listing may wait for a shim that
@@ -28,6 +33,7 @@ type (
 	}
 	records struct {
 		containers.UnimplementedContainersServer
+		spec string
 	}
 )
 
@@ -44,6 +50,14 @@ func (s shims) List(ctx context.Context, _ *tasks.ListTasksRequest) (*tasks.List
 		{ID: "silent", Status: task.Status_UNKNOWN}}}, nil
 }
 
+func (s shims) Get(context.Context, *tasks.GetRequest) (*tasks.GetResponse, error) {
+	return &tasks.GetResponse{Process: &task.Process{Status: task.Status_RUNNING, Pid: uint32(os.Getpid())}}, nil
+}
+
+func (r records) Get(context.Context, *containers.GetContainerRequest) (*containers.GetContainerResponse, error) {
+	return &containers.GetContainerResponse{Container: &containers.Container{ID: "runs", Spec: &anypb.Any{Value: []byte(r.spec)}}}, nil
+}
+
 func (records) ListStream(_ *containers.ListContainersRequest, stream containers.Containers_ListStreamServer) error {
 	for _, id := range []string{"runs", "ended", "silent"} {
 		if err := stream.Send(&containers.ListContainerMessage{Container: &containers.Container{ID: id}}); err != nil {
@@ -57,37 +71,70 @@ func (records) ListStream(_ *containers.ListContainersRequest, stream containers
 // name the containers, and each is asked for by itself.
 func TestListDespiteHungShims(t *testing.T) {
 	for hangs, want := range map[bool][]string{false: {"default/runs", "default/silent"}, true: {"default/runs", "default/ended", "default/silent"}} {
-		socket := filepath.Join(t.TempDir(), "sock")
-		listener, err := net.Listen("unix", socket)
-		if err != nil {
-			t.Fatal(err)
-		}
-		server := grpc.NewServer()
-		namespaces.RegisterNamespacesServer(server, one{})
-		tasks.RegisterTasksServer(server, shims{hang: hangs})
-		containers.RegisterContainersServer(server, records{})
-		done := make(chan error, 1)
-		go func() { done <- server.Serve(listener) }()
-		conn, err := dial(socket)
-		if err != nil {
-			t.Fatal(err)
-		}
 		patience := time.Minute // of one that answers, on a machine that is slow
 		if hangs {
 			patience = time.Second
 		}
-		s := &session{engine: &Engine{opts: Options{CallTimeout: patience}}, conn: conn}
+		s := saying(t, shims{hang: hangs}, records{})
+		s.engine.opts.CallTimeout = patience
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		keys, err := s.List(ctx)
 		cancel()
 		if err != nil || !slices.Equal(keys, want) {
 			t.Errorf("hangs %v: %q, %v; want %q", hangs, keys, err, want)
 		}
+	}
+}
+
+// saying is a session with a containerd that answers so.
+func saying(t *testing.T, tasksOf shims, recordsOf records) *session {
+	t.Helper()
+	socket := filepath.Join(t.TempDir(), "sock")
+	listener, err := net.Listen("unix", socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := grpc.NewServer()
+	namespaces.RegisterNamespacesServer(server, one{})
+	tasks.RegisterTasksServer(server, tasksOf)
+	containers.RegisterContainersServer(server, recordsOf)
+	done := make(chan error, 1)
+	go func() { done <- server.Serve(listener) }()
+	conn, err := dial(socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
 		conn.Close()
 		server.Stop()
 		if err := <-done; err != nil {
 			t.Error(err)
 		}
+	})
+	return &session{engine: &Engine{}, conn: conn}
+}
+
+// TestRecordsAreBounded: of a container whose record is longer than any that is read, or whose spec has more values,
+// nothing is believed, and nothing is decoded. Others are read.
+func TestRecordsAreBounded(t *testing.T) {
+	values := func(n int, value string) string { return strings.TrimSuffix(strings.Repeat(value+",", n), ",") }
+	for name, tt := range map[string]struct {
+		spec string
+		want error
+	}{
+		"many variables":     {`{"process":{"env":[` + values(50_000, `"A_SERVICE_PORT=tcp://10.0.0.1:80"`) + `]}}`, nil},
+		"commas in a string": {`{"process":{"env":["HOSTS=` + values(100_000, "a") + `"]}}`, nil},
+		"empty mounts":       {`{"mounts":[` + values(1_000_000, "{}") + `]}`, engine.ErrNotBelieved},
+		"long":               {`{"process":{"env":["A=` + strings.Repeat("x", maxRecordBytes) + `"]}}`, engine.ErrNotBelieved},
+		"longer than sent":   {`{"process":{"env":["A=` + strings.Repeat("x", maxAnswerBytes) + `"]}}`, engine.ErrNotBelieved},
+	} {
+		record, err := saying(t, shims{}, records{spec: tt.spec}).record(t.Context(), "runs")
+		if !errors.Is(err, tt.want) || err == nil && string(record.GetContainer().GetSpec().GetValue()) != tt.spec {
+			t.Errorf("%s: %v, want %v", name, err, tt.want)
+		}
+	}
+	if _, err := saying(t, shims{}, records{spec: "[" + values(1_000_000, "{}") + "]"}).Inspect(t.Context(), "default/runs"); !errors.Is(err, engine.ErrNotBelieved) {
+		t.Errorf("looked at: %v", err)
 	}
 }
 

@@ -9,6 +9,8 @@ import (
 	"strings"
 	"sync/atomic"
 	"time"
+
+	"github.com/trimtab/trimtab/runtime/engine"
 )
 
 // What an engine may say at once: a user's may be hostile, and its answers are decoded whole.
@@ -16,7 +18,9 @@ import (
 const (
 	maxAnswerBytes = 4 << 20  // about one container: its arguments, environment and labels, twice
 	maxListBytes   = 64 << 20 // of all that run, and one event, which has all labels of a container
-	dialTimeout    = 10 * time.Second
+	// maxListValues are 64 of each container that is followed: 8,192. One without labels and ports has 40.
+	maxListValues = 64 * 8192
+	dialTimeout   = 10 * time.Second
 )
 
 var errTooLong = errors.New("Docker's answer is longer than any that is read")
@@ -25,7 +29,15 @@ var errTooLong = errors.New("Docker's answer is longer than any that is read")
 type answers struct {
 	base             *http.Transport
 	most, mostListed int64
-	event            atomic.Int64 // what may still come of the stream of events, see renew
+	event            allowance // what may still come of the stream of events, see renew
+}
+
+// allowance is what may still be read: bytes, and values of JSON in them.
+type allowance struct{ bytes, values atomic.Int64 }
+
+func (a *allowance) set(bytes, values int64) {
+	a.bytes.Store(bytes)
+	a.values.Store(values)
 }
 
 // dialer connects to an address.
@@ -42,7 +54,7 @@ func newAnswers(dial dialer) *answers {
 }
 
 // renew is for after each event: each has the room of one.
-func (a *answers) renew() { a.event.Store(a.mostListed) }
+func (a *answers) renew() { a.event.set(a.mostListed, engine.MaxValues) }
 
 // RoundTrip implements http.RoundTripper.
 func (a *answers) RoundTrip(r *http.Request) (*http.Response, error) {
@@ -50,7 +62,7 @@ func (a *answers) RoundTrip(r *http.Request) (*http.Response, error) {
 	if err != nil {
 		return nil, err
 	}
-	left := new(atomic.Int64)
+	left := new(allowance)
 	switch path := r.URL.Path; {
 	case strings.HasSuffix(path, "/logs"):
 		return resp, nil
@@ -58,26 +70,30 @@ func (a *answers) RoundTrip(r *http.Request) (*http.Response, error) {
 		a.renew()
 		left = &a.event
 	case strings.HasSuffix(path, "/containers/json"):
-		left.Store(a.mostListed)
+		left.set(a.mostListed, maxListValues)
 	default:
-		left.Store(a.most)
+		left.set(a.most, engine.MaxValues)
 	}
-	resp.Body = answer{resp.Body, left}
+	resp.Body = &answer{ReadCloser: resp.Body, left: left}
 	return resp, nil
 }
 
 // answer is the body of one, of which so much may still be read.
 type answer struct {
 	io.ReadCloser
-	left *atomic.Int64
+	left   *allowance
+	values engine.Values
 }
 
-func (a answer) Read(p []byte) (int, error) {
-	left := a.left.Load()
-	if left <= 0 {
+func (a *answer) Read(p []byte) (int, error) {
+	left := a.left.bytes.Load()
+	if left <= 0 || a.left.values.Load() < 0 {
 		return 0, errTooLong
 	}
 	n, err := a.ReadCloser.Read(p[:min(int64(len(p)), left)])
-	a.left.Add(-int64(n))
+	a.left.bytes.Add(-int64(n))
+	if a.left.values.Add(-a.values.Count(p[:n])) < 0 {
+		return n, errTooLong
+	}
 	return n, err
 }

@@ -132,6 +132,38 @@ func TestAnswersAreBounded(t *testing.T) {
 	}
 }
 
+// TestValuesAreBounded: empty values cost a hundred times what they take on the wire.
+func TestValuesAreBounded(t *testing.T) {
+	empty := func(n int) string { return strings.TrimSuffix(strings.Repeat("{},", n), ",") }
+	e := saying(t, func(w http.ResponseWriter, r *http.Request) {
+		switch path := r.URL.Path; {
+		case strings.HasSuffix(path, "/containers/json"):
+			_, _ = io.WriteString(w, "["+empty(maxListValues)+"]")
+		case strings.HasSuffix(path, "/events"):
+			_, _ = io.WriteString(w, `{"Actor":{"ID":"0a","Attributes":{"a":[`+empty(engine.MaxValues)+`]}}}`)
+		default:
+			_, _ = io.WriteString(w, `{"Id":"0a","Mounts":[`+empty(engine.MaxValues)+`]}`)
+		}
+	})
+	if _, err := e.inspect(t.Context(), "0a"); !errors.Is(err, errTooLong) || !errors.Is(err, engine.ErrNotBelieved) {
+		t.Errorf("of one: %v", err)
+	}
+	if _, err := (&session{engine: e}).List(t.Context()); !errors.Is(err, errTooLong) {
+		t.Errorf("of all: %v", err)
+	}
+	s, err := source{e}.Open(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case err = <-s.Failed():
+	case <-time.After(20 * time.Second):
+	}
+	if !errors.Is(err, errTooLong) {
+		t.Errorf("of an event: %v", err)
+	}
+}
+
 // TestEventsAreBounded: each event has the room of one, however many have come.
 func TestEventsAreBounded(t *testing.T) {
 	const most, events = 64 << 10, 20
