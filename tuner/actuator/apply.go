@@ -131,6 +131,7 @@ func (a *Actuator) write(ctx context.Context, p *part, r *Result) bool {
 // intend records what is about to be written, and returns it.
 func (p *part) intend() runtime.Values {
 	set := runtime.Values{}
+	p.file.Carry(p.now)
 	for _, ch := range p.item.Changes {
 		k, ok := p.file.Knobs[ch.Knob]
 		if !ok {

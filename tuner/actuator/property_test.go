@@ -91,13 +91,16 @@ func (w *world) onApply(c runtime.Container, set runtime.Values) error {
 	return w.failing
 }
 
-// carried is what a write brings: with what is asked for, what stands of trimtab's.
+// carried is what a write brings: with what is asked for, all that stands, or, of one that is on no record, what
+// of it is trimtab's.
 func (w *world) carried(c runtime.Container, set runtime.Values) runtime.Values {
 	f, _, err := w.bench.store.Load(c.ID)
 	w.must(err)
 	carried, err := w.bench.engine.values(c)
 	w.must(err)
-	maps.DeleteFunc(carried, func(knob runtime.Knob, v runtime.Value) bool { return !f.Knobs[knob].Ours(knob, v) })
+	if !w.intended(c, set) {
+		maps.DeleteFunc(carried, func(knob runtime.Knob, v runtime.Value) bool { return !f.Knobs[knob].Ours(knob, v) })
+	}
 	maps.Copy(carried, set)
 	return carried
 }

@@ -121,6 +121,7 @@ func (a *Actuator) stepDown(ctx context.Context, w *restoreOp) bool {
 		w.file, w.stuck = w.saved.Clone(), true
 		return false
 	}
+	w.file.Carried = step.file.Carried
 	w.saved = w.file.Clone()
 	if step.verify(ctx) == nil && len(step.set) > 0 {
 		err = a.send(ctx, w.engine, w.c, step.set, step.earlier.InFlight()...)
@@ -191,6 +192,9 @@ func (a *Actuator) intendBack(w *restoreOp) error {
 		k := w.file.Knobs[knob]
 		if w.known(k, knob, v) {
 			continue
+		}
+		if !needed {
+			w.file.Carry(w.now)
 		}
 		if k.Ours(knob, w.now[knob]) {
 			k.Written = w.now[knob]

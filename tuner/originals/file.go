@@ -17,6 +17,8 @@
 //	  "cgroup": {...},                                       runtime.Cgroup: where its limits stand
 //	  "gpus": ["all"],                                       devices granted, if any
 //	  "owed": "why",                                         an undo or restore failed and is to be repeated
+//	  "carried": [{"cpu.quota": "40000 100000", ...}],       all that stood before writes that may still land: each
+//	                                                         sets that again; absent where none is under way
 //	  "knobs": {
 //	    "cpu.quota": {
 //	      "original": "40000 100000",   before trimtab's first change
@@ -52,6 +54,7 @@ import (
 	"fmt"
 	"hash/crc32"
 	"maps"
+	"slices"
 
 	"github.com/trimtab/trimtab/runtime"
 )
@@ -105,6 +108,7 @@ type File struct {
 	Cgroup  runtime.Cgroup
 	GPUs    []string
 	Pending string // "": nothing is pending for the container as a whole
+	Carried []runtime.Values
 	Knobs   map[runtime.Knob]Knob
 
 	unknown map[string]json.RawMessage
@@ -123,8 +127,22 @@ func (f File) Container() runtime.Container {
 
 // Clone returns a copy whose knobs can be changed independently.
 func (f File) Clone() File {
-	f.Knobs = maps.Clone(f.Knobs)
+	f.Knobs, f.Carried = maps.Clone(f.Knobs), slices.Clip(f.Carried)
 	return f
+}
+
+// maxCarried bounds the record of one file: a plan's write, and those of tries at its way back.
+const maxCarried = 4
+
+// Carry records what stands before a write that is to be put on record. The write sets all of it again, whenever it lands,
+// and so also what somebody else has changed since.
+func (f *File) Carry(stands runtime.Values) {
+	if !f.CutShort() {
+		f.Carried = nil
+	}
+	if !slices.ContainsFunc(f.Carried, func(v runtime.Values) bool { return maps.Equal(v, stands) }) {
+		f.Carried = append(f.Carried[max(0, len(f.Carried)-maxCarried+1):len(f.Carried):len(f.Carried)], stands.Clone())
+	}
 }
 
 // Stored reports whether anything was put into the engine's own record.
@@ -160,7 +178,11 @@ func (f File) InFlight() []runtime.Values {
 			writing[name] = k.Writing
 		}
 	}
-	return []runtime.Values{original, written, writing}
+	all := []runtime.Values{original, written, writing}
+	if f.CutShort() {
+		all = append(all, f.Carried...)
+	}
+	return all
 }
 
 // Originals lists the original of each knob in the file.
@@ -205,6 +227,7 @@ func Encode(f File) ([]byte, error) {
 		put(out, "cgroup", f.Cgroup, false),
 		put(out, "gpus", f.GPUs, f.GPUs == nil),
 		put(out, "owed", f.Pending, f.Pending == ""),
+		put(out, "carried", f.Carried, len(f.Carried) == 0 || !f.CutShort()),
 		put(out, "knobs", knobs, false))
 	if err != nil {
 		return nil, err
@@ -261,6 +284,7 @@ func Decode(data []byte) (File, error) {
 		keep(raw, "cgroup", &f.Cgroup),
 		take(raw, "gpus", &f.GPUs),
 		take(raw, "owed", &f.Pending),
+		take(raw, "carried", &f.Carried),
 		take(raw, "knobs", &knobs))
 	if err != nil {
 		return File{}, err

@@ -98,6 +98,37 @@ func summed() string {
 		`"original": "1024"`, `"original": "1024", "sum": "8c996bce"`).Replace(frozen)
 }
 
+// TestCarried: what a write that may still land sets again is on record as long as one is under way.
+func TestCarried(t *testing.T) {
+	first, second := runtime.Values{runtime.KnobCpuset: "0-3"}, runtime.Values{runtime.KnobCpuset: "0-1"}
+	f := file("a") // a write of the quota is under way
+	for _, stands := range []runtime.Values{first, second, first} {
+		f.Carry(stands)
+	}
+	data, err := originals.Encode(f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if f, err = originals.Decode(data); err != nil || !cmp.Equal(f.Carried, []runtime.Values{first, second}) || !cmp.Equal(f.InFlight()[3:], f.Carried) {
+		t.Errorf("%+v, %v", f, err)
+	}
+	for n := range 20 {
+		f.Carry(runtime.Values{runtime.KnobCpuset: runtime.IntValue(int64(n))})
+	}
+	if len(f.Carried) != 4 {
+		t.Errorf("%d are kept", len(f.Carried))
+	}
+	k := f.Knobs[runtime.KnobCPUQuota]
+	k.Writing = ""
+	f.Knobs[runtime.KnobCPUQuota] = k
+	if data, err = originals.Encode(f); err != nil || strings.Contains(string(data), "carried") || len(f.InFlight()) != 3 {
+		t.Errorf("%s, %v", data, err)
+	}
+	if f.Carry(second); !cmp.Equal(f.Carried, []runtime.Values{second}) {
+		t.Errorf("of writes that have ended: %v", f.Carried)
+	}
+}
+
 // TestAChangedOriginalIsNotBelieved: a disk that flips a digit, or a knob's name, makes another limit.
 func TestAChangedOriginalIsNotBelieved(t *testing.T) {
 	for _, change := range [][2]string{{"40000 100000", "90000 100000"}, {`"1024"`, `"1025"`}, {"memory.limit", "memory.high"}, {"31b8a390", "31b8a391"}} {
