@@ -12,6 +12,7 @@
 package account
 
 import (
+	"cmp"
 	"slices"
 	"strings"
 
@@ -164,7 +165,9 @@ func Merge(a, b Hour) Hour {
 			a.Rows = append(a.Rows, r)
 			continue
 		}
-		a.Rows[i].add(&r.Sums)
+		x := &a.Rows[i]
+		x.add(&r.Sums)
+		x.Name, x.Image, x.Team = cmp.Or(x.Name, r.Name), cmp.Or(x.Image, r.Image), cmp.Or(x.Team, r.Team) // what was not known at first
 	}
 	slices.SortFunc(a.Rows, func(x, y Row) int { return strings.Compare(x.Key, y.Key) })
 	a.Observed += b.Observed

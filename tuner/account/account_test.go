@@ -313,6 +313,35 @@ func TestHoldersWithoutAContainer(t *testing.T) {
 	}
 }
 
+// TestTeamOfAContainerThatEnds: a device's reading may name one that its engine has ended, and nobody knows any more.
+// What it held is its team's still. So it is where nobody knew the team at first.
+func TestTeamOfAContainerThatEnds(t *testing.T) {
+	h := newHost()
+	h.c.Verdict = throttled
+	h.run(1)
+	h.h.Name, h.h.Team = "", ""
+	h.h.HeldSeconds++
+	h.now += second
+	h.b.Step(&state.Snapshot{UnixNs: h.now, Devices: []state.Device{{UUID: "GPU-0", Holders: []state.Holder{h.h}}}}, second)
+	h.now += second
+	h.b.Step(&state.Snapshot{UnixNs: h.now}, second)
+	row := h.b.Take()[0].Rows[0]
+	if row.Team != "vision" || row.Name != "train" || row.Image != "torch:2" || row.GPU[Unknown][Held] != 2000 || row.CPU[Unknown][Held] != 1500 {
+		t.Errorf("%+v", row)
+	}
+	before, after := Row{Key: row.Key}, row
+	before.Observed = 1000
+	merged := Merge(Hour{Hours: 1, Rows: []Row{before}}, Hour{Hours: 1, Rows: []Row{after}}).Rows[0]
+	if merged.Team != "vision" || merged.Name != "train" || merged.Image != "torch:2" || merged.Observed != row.Observed+1000 {
+		t.Errorf("with what was stored before it was known: %+v", merged)
+	}
+	var tally = NewTally(ByTeam, h.now, h.now+nsInHour)
+	tally.Add(Hour{StartUnixNs: FromHour(h.now), Hours: 1, Rows: []Row{row}})
+	if g := tally.Report().Groups; len(g) != 1 || g[0].Name != "vision" || g[0].GPU.Held != 2 {
+		t.Errorf("%+v", g)
+	}
+}
+
 func TestHostileTexts(t *testing.T) {
 	h := newHost()
 	h.c.Name = strings.Repeat("é", 4096)

@@ -1,6 +1,7 @@
 package account
 
 import (
+	"cmp"
 	"maps"
 	"math"
 	"slices"
@@ -97,6 +98,9 @@ func (b *Book) Step(s *state.Snapshot, elapsedNs int64) {
 	for i := range containers {
 		c := &containers[i]
 		m := b.meters[c.Key]
+		if m != nil && i >= len(s.Containers) {
+			m.name(c)
+		}
 		if m == nil {
 			m = &meter{devices: map[string]deviceTime{}, proofs: b.recalled[c.Key], old: len(b.recalled[c.Key])}
 			delete(b.recalled, c.Key)
@@ -206,6 +210,14 @@ func (m *meter) step(c *state.Container, on []holding, dt int64) Sums {
 		out.add(&sums)
 	}
 	return out
+}
+
+// name gives a container that only a device names what was known of it before: it has ended, and a device's reading
+// tells of it later than its engine. What waits for a window is still for what its verdict says.
+func (m *meter) name(c *state.Container) {
+	c.Name, c.Image = cmp.Or(c.Name, m.c.Name), m.c.Image
+	c.Enrolment.Team = cmp.Or(c.Enrolment.Team, m.c.Enrolment.Team)
+	c.Verdict, c.PartNs = m.c.Verdict, m.c.PartNs
 }
 
 // deviceTimes is what it held of devices since the reading before, by the published totals. What

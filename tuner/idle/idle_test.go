@@ -317,6 +317,21 @@ func TestTotalsOutliveHoldings(t *testing.T) {
 	}
 }
 
+// TestTeamOfAContainerThatEnded: a reading of its device may come after its end. It holds it in its name and its team's.
+func TestTeamOfAContainerThatEnded(t *testing.T) {
+	s := newScene("g")
+	s.hold(0, "a", 1)
+	s.run(11, func() { s.duty(0.5) })
+	s.owners = s.owners[1:]
+	s.run(1, func() { s.duty(0.5) })
+	if len(s.last) != 1 || s.last[0].Name != "train" || s.last[0].Team != "vision" {
+		t.Errorf("%+v", s.last)
+	}
+	if diff := cmp.Diff([]TeamTotal{{Team: "vision", HeldNs: 11 * second}}, s.t.Teams()); diff != "" {
+		t.Errorf("teams (-want +got):\n%s", diff)
+	}
+}
+
 // manyTeams holds one device with more teams than are counted apart.
 func manyTeams() *scene {
 	s := newScene("g")

@@ -86,6 +86,7 @@ func shares(ps []probes.DeviceProcess) (some, zero bool) {
 }
 
 // advance takes a reading in for one holder of its device.
+// Of a holder that is no container any more nothing is told: it keeps its name and its team.
 func (t *Tracker) advance(cfg Config, r reading, owner Owner, key string, ps []probes.DeviceProcess, uses map[int32][]string) {
 	at, now := place{r.dev.UUID, key}, r.dev.AtNs
 	h := t.holdings[at]
@@ -93,7 +94,9 @@ func (t *Tracker) advance(cfg Config, r reading, owner Owner, key string, ps []p
 		h = &holding{Holding: Holding{Device: r.dev.UUID, Key: key, SinceNs: now, AtNs: now, QuietNs: now, CoveredNs: now, FirstSight: true}}
 		t.holdings[at] = h
 	}
-	h.Name, h.Team = owner.Name, owner.Team
+	if owner.Key != "" {
+		h.Name, h.Team = owner.Name, owner.Team
+	}
 	h.PIDs, h.MemBytes = pids(ps), memory(r, ps)
 	held, covered := now-h.AtNs, h.CoveredNs
 	h.AtNs = now
