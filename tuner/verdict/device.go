@@ -148,8 +148,10 @@ func works(k *policies.Constants, r observe.Reading) string {
 // ReliefLaunches is of a trainer that does little but launch.
 const ReliefLaunches = "fewer and larger launches: CUDA graphs (torch.compile's reduce-overhead), fused operators, larger batches; more CPUs would not help"
 
-// launchNs is the most CPU time of a trainer for one launch of which launching is the work: 27 and
-// 24 µs where it does nothing else [measured, H100 and virtual], 1.1 ms and more where Python does.
+// launchNs is the most CPU time of a trainer for one launch of which launching is the work: 25 to 30 µs
+// on an H100, 11 to 12 and, short of CPU, 19 to 55 on the virtual device, where it does nothing else; 1.2 ms
+// and more where Python does [the windows of all recordings that come to this question]. Twice as much changes
+// none of these 96 windows; half of it leaves two of the 24 that are told untold.
 const launchNs = 100e3
 
 // launching says that a trainer that computes does little but launch, while its device is idle for
