@@ -77,15 +77,15 @@ type baseline struct {
 
 // known is what the profiles of known jobs say of one.
 type known struct {
-	root     int32 // the first of its training processes
-	similar  *policies.Similar
-	from     []uint64 // their entries
-	entry    uint64   // what it teaches
-	taughtNs int64
-	firstNs  int64 // when its steps were first seen
-	taken    []string
-	run      profiles.Run
-	speeds   []profiles.Speed
+	root             int32 // the first of its training processes
+	similar          *policies.Similar
+	from             []uint64 // their entries
+	entry            uint64   // what it teaches
+	taughtNs         int64
+	firstNs, sinceNs int64 // when its steps were first seen; when another job began in it, 0: its first is there
+	taken            []string
+	run              profiles.Run
+	speeds           []profiles.Speed
 }
 
 func newContainer(key string) *containerState {

@@ -332,9 +332,9 @@ func (c *Controller) party(s *containerState) allocate.Party {
 // +Inf: none was harmed, and no group bounds it.
 func (c *Controller) most(i int) (cpus float64, why string) {
 	s := c.all[i]
-	borne, _ := s.failures.Bears(runtime.KnobCPUQuota, func(key string) bool {
+	borne, _ := s.failures.Bears(runtime.KnobCPUQuota, func(key string, atNs int64) bool { // the job that was harmed, and no later one there
 		n := c.containers[key]
-		return n != nil && n.obs.Used() >= c.k().ActiveCPUs
+		return n != nil && n.known.sinceNs <= atNs && n.obs.Used() >= c.k().ActiveCPUs
 	})
 	own, _ := s.quotas()
 	if left := c.groupLeaves(i); left < borne+own {

@@ -131,7 +131,7 @@ func (c *Controller) noteVisibility() {
 				lastUsed[g.UUID] = last
 			}
 			last, before := s.gpu.usedNs[g.UUID]
-			if !before || !ok || slices.Contains(holders, s.key) {
+			if !before || !ok || slices.Contains(holders, s.key) || last < s.known.sinceNs {
 				last = now
 			}
 			used[g.UUID] = last
@@ -302,6 +302,9 @@ func (c *Controller) whyReturn(s *containerState) string {
 		return why
 	}
 	h := s.gpu.hide
+	if s.known.sinceNs > 0 && (h == nil || h.since < s.known.sinceNs) {
+		return "another job runs in it now, which may want them"
+	}
 	if h == nil || h.reference <= 0 {
 		return ""
 	}

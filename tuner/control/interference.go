@@ -73,7 +73,7 @@ func (c *Controller) interference() map[string]string {
 	c.watches = slices.DeleteFunc(c.watches, func(w *watch) bool {
 		s, n := c.containers[w.borrower], c.containers[w.neighbour]
 		switch {
-		case s == nil || n == nil || c.now()-max(w.givenNs, w.goneNs, w.clearedNs) > int64(c.k().UnusedSeconds*1e9):
+		case s == nil || n == nil || max(s.known.sinceNs, n.known.sinceNs) > w.givenNs || c.now()-max(w.givenNs, w.goneNs, w.clearedNs) > int64(c.k().UnusedSeconds*1e9):
 			return true
 		case w.clearedNs != 0 || c.partyOf(s.key).Fixed:
 			return false
@@ -115,7 +115,7 @@ func (c *Controller) recovered(w *watch, s, n *containerState) (ended bool) {
 	r, ok := trial.Compare(k, []trial.Block{{Samples: w.before}, {With: true, Samples: w.with}, {Samples: without}}, k.TrialAlpha)
 	if ok && r.High < 1 { // it may be the lower bound, and a part of the loan did that part of it
 		lent := max(0, w.amount-s.original(runtime.KnobCPUQuota).Quantity())
-		s.failures.AddAgainst(runtime.KnobCPUQuota, w.neighbour, lent*min(1, k.RightMargin/(1-r.Low)))
+		s.failures.AddAgainst(runtime.KnobCPUQuota, w.neighbour, lent*min(1, k.RightMargin/(1-r.Low)), c.now())
 		return true
 	}
 	w.clearedNs = c.now()

@@ -1,6 +1,8 @@
 package control
 
 import (
+	"math"
+	"slices"
 	"strings"
 	"testing"
 
@@ -94,5 +96,45 @@ func TestWatchedThroughAPause(t *testing.T) {
 	}
 	if lent < 0 {
 		t.Fatal("nothing was lent")
+	}
+}
+
+// TestWhatANeighbourBearsEndsWithItsJob: a loan harmed the job next to it. Another one in that container, which a loan
+// does not harm, is not held against the borrower.
+func TestWhatANeighbourBearsEndsWithItsJob(t *testing.T) {
+	c, n, j, other := besideANeighbour()
+	j.spin = 2
+	s := c.containers[j.c.Key()]
+	bears := func() float64 {
+		cpus, _ := c.most(slices.Index(c.all, s))
+		return cpus
+	}
+	harmed := func(int, Decision) {
+		if other.yield = 1e6; j.lastCPUsUsed > 0.5 {
+			other.yield = 0.8e6
+		}
+	}
+	for i := 0; ; i++ {
+		if !math.IsInf(bears(), 1) {
+			break
+		}
+		if run(c, n, 1, harmed); i == 300 {
+			t.Fatal("the loan harms nobody")
+		}
+	}
+	other.anew(n)
+	other.yield = 1e6
+	run(c, n, 20, nil)
+	if most := bears(); !math.IsInf(most, 1) {
+		t.Errorf("the job before it bore %.2f CPUs", most)
+	}
+	for _, w := range c.watches {
+		if w.givenNs < s.obs.ChangedNs() && w.neighbour == other.c.Key() {
+			t.Errorf("its work is held against that of the job before it: %+v", w)
+		}
+	}
+	run(c, n, 100, nil)
+	if j.quota() < 1.5 {
+		t.Errorf("%.2f CPUs stand though nobody is harmed", j.quota())
 	}
 }

@@ -51,8 +51,7 @@ func (c *Controller) place(s *containerState, p profiles.Print, cost policies.Co
 }
 
 func (n *known) take(what string) {
-	n.taken = append(n.taken, what)
-	n.taken = n.taken[max(0, len(n.taken)-maxTaken):]
+	n.taken = append(n.taken[max(0, len(n.taken)+1-maxTaken):], what)
 }
 
 // recognise looks a container up that starts, by its identity.
@@ -130,7 +129,7 @@ func (c *Controller) anotherJob(s *containerState, d *Decision) {
 	c.abandon(s, "another job runs in it now", d)
 	s.obs.Forget()
 	s.resourcesChanged(c.now())
-	s.known, s.learned, s.failures, s.before = known{run: s.known.run}, learned{correction: 1, unsteady: curveKept}, trial.Failures{}, baseline{}
+	s.known, s.learned, s.failures, s.before = known{run: s.known.run, sinceNs: c.now()}, learned{correction: 1, unsteady: curveKept}, trial.Failures{}, baseline{}
 	s.memory.from, s.memory.before, s.memory.atNs = 0, 0, 0
 	s.loan.tooLittle, s.loan.proven, s.retries, s.dealt, s.rights = 0, 0, 0, "", rights{}
 	s.loan.brings, s.loan.doubt, s.loan.checkNs, s.loan.with, s.loan.known, s.loan.enough, s.loan.settledNs, s.loan.settledFrom, s.loan.stopped = 0, false, 0, nil, 0, 0, 0, 0, 0

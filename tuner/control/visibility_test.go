@@ -463,3 +463,27 @@ func TestChangesPerMinuteCountsWhatIsOrdered(t *testing.T) {
 		t.Errorf("opened at seconds %v, want two with a minute between", opened)
 	}
 }
+
+// TestHideEndsWithItsJob: what one job never used another may want. It has its device back, and time to use it.
+func TestHideEndsWithItsJob(t *testing.T) {
+	n := newGPUNode()
+	j := n.loaded("left", allowGPU())
+	c := asked(hideOf("GPU-b"))
+	for i := 0; c.containers[j.c.Key()] == nil || c.containers[j.c.Key()].gpu.hide == nil; i++ {
+		if run(c, n, 1, nil); i == 200 {
+			t.Fatal("nothing is hidden")
+		}
+	}
+	j.anew(n.node)
+	back := -1
+	records := run(c, n, 60, func(i int, _ Decision) {
+		if visible := j.visibility("GPU-b").Visible; visible && back < 0 {
+			back = i
+		} else if !visible && back >= 0 && int64(i-back)*second < c.cfg.Idle.AfterNs-10*second {
+			t.Fatalf("hidden again %d s after it went back", i-back)
+		}
+	})
+	if says := func(r state.Record) bool { return strings.Contains(r.Text, "another job runs in it") }; back < 0 || back > 20 || !slices.ContainsFunc(records, says) {
+		t.Errorf("it went back after %d s: %+v", back, records)
+	}
+}

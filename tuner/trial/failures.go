@@ -28,6 +28,7 @@ type failure struct {
 	against  string // the container that it harmed; "" for one that was of no use
 	on       Conditions
 	amount   float64 // what against bears
+	atNs     int64   // likewise: found then
 }
 
 // Failures are what did not earn its place on one container: not to be tried again until
@@ -39,15 +40,13 @@ const keptFailures = 16
 
 // Add remembers a change that was of no use, or did harm to its own container.
 func (f *Failures) Add(knob runtime.Knob, decrease bool, on Conditions) {
-	f.all = append(f.all, failure{knob: knob, decrease: decrease, on: on})
-	f.all = f.all[max(0, len(f.all)-keptFailures):]
+	f.all = append(f.all[max(0, len(f.all)+1-keptFailures):], failure{knob: knob, decrease: decrease, on: on})
 }
 
 // AddAgainst remembers how much of a knob a neighbour bears, after more of it did harm.
-func (f *Failures) AddAgainst(knob runtime.Knob, neighbour string, amount float64) {
+func (f *Failures) AddAgainst(knob runtime.Knob, neighbour string, amount float64, atNs int64) {
 	f.all = slices.DeleteFunc(f.all, func(x failure) bool { return x.knob == knob && x.against == neighbour })
-	f.all = append(f.all, failure{knob: knob, against: neighbour, amount: amount})
-	f.all = f.all[max(0, len(f.all)-keptFailures):]
+	f.all = append(f.all[max(0, len(f.all)+1-keptFailures):], failure{knob: knob, against: neighbour, amount: amount, atNs: atNs})
 }
 
 // Blocks reports whether a change failed and nothing that it depended on has moved since.
@@ -57,11 +56,11 @@ func (f *Failures) Blocks(k *policies.Constants, knob runtime.Knob, decrease boo
 	})
 }
 
-// Bears is the most of a knob that neighbours bear, as far as one that is there was harmed.
-func (f *Failures) Bears(knob runtime.Knob, there func(neighbour string) bool) (most float64, bounded bool) {
+// Bears is the most of a knob that neighbours bear, as far as one that was harmed, at an instant, is there.
+func (f *Failures) Bears(knob runtime.Knob, there func(neighbour string, atNs int64) bool) (most float64, bounded bool) {
 	most = math.Inf(1)
 	for _, x := range f.all {
-		if x.knob == knob && x.against != "" && there(x.against) {
+		if x.knob == knob && x.against != "" && there(x.against, x.atNs) {
 			most, bounded = min(most, x.amount), true
 		}
 	}

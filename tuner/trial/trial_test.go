@@ -211,14 +211,17 @@ func TestFailures(t *testing.T) {
 
 func TestBears(t *testing.T) {
 	var f Failures
-	f.AddAgainst(runtime.KnobCPUQuota, "a", 2)
-	f.AddAgainst(runtime.KnobCPUQuota, "b", 1)
-	f.AddAgainst(runtime.KnobCPUQuota, "a", 1.2) // less than was thought
-	there := func(keys ...string) func(string) bool {
-		return func(key string) bool { return strings.Contains(strings.Join(keys, " "), key) }
+	f.AddAgainst(runtime.KnobCPUQuota, "a", 2, 10)
+	f.AddAgainst(runtime.KnobCPUQuota, "b", 1, 20)
+	f.AddAgainst(runtime.KnobCPUQuota, "a", 1.2, 30) // less than was thought
+	at := map[string]int64{"a": 30, "b": 20}
+	there := func(keys ...string) func(string, int64) bool {
+		return func(key string, atNs int64) bool {
+			return strings.Contains(strings.Join(keys, " "), key) && atNs == at[key]
+		}
 	}
 	for _, c := range []struct {
-		there   func(string) bool
+		there   func(string, int64) bool
 		most    float64
 		bounded bool
 	}{{there("a"), 1.2, true}, {there("a", "b"), 1, true}, {there("c"), math.Inf(1), false}} {
