@@ -61,6 +61,18 @@ struct sched_entity___clock {
 struct task_struct___clock {
 	struct sched_entity___clock se;
 } __attribute__((preserve_access_index));
+struct xol_area___trampoline {
+	unsigned long vaddr;
+} __attribute__((preserve_access_index));
+struct uprobes_state___trampoline {
+	struct xol_area___trampoline *xol_area;
+} __attribute__((preserve_access_index));
+struct mm_struct___trampoline {
+	struct uprobes_state___trampoline uprobes_state;
+} __attribute__((preserve_access_index));
+struct task_struct___trampoline {
+	struct mm_struct___trampoline *mm;
+} __attribute__((preserve_access_index));
 #pragma clang diagnostic pop
 
 struct thread {
@@ -152,10 +164,24 @@ static __always_inline bool inside(__u64 outer_sp, __u64 outer_ret, __u64 sp)
 	return ret == outer_ret;
 }
 
+/* Where the kernel has probed calls of this process return to; 0: not known, or no return was probed yet. It is the first
+ * slot of the page in which probed instructions are stepped (uprobe_get_trampoline_vaddr). */
+static __always_inline __u64 trampoline(void)
+{
+	struct task_struct___trampoline *task = (void *)bpf_get_current_task();
+	struct xol_area___trampoline *area = NULL;
+
+	if (!CALL_PUSHES || !bpf_core_field_exists(area->vaddr))
+		return 0;
+	area = BPF_CORE_READ(task, mm, uprobes_state.xol_area);
+	return area ? BPF_CORE_READ(area, vaddr) : 0;
+}
+
 /* Is a call open whose return is probed, and this one inside it? A return is missed where
  * the hook was detached in the middle, so what another turn opened is not believed. The
  * kernel has put a trampoline in place of the return address. It is the same for all calls
- * of a process, and is learnt where the call is surely open: in the same turn of its hook. */
+ * of a process. Where the kernel's types do not tell it, it is learnt where the call is surely
+ * open: in the same turn of its hook. */
 static __always_inline bool in_blocking(struct process *p, struct thread *t, __u64 sp, __u32 op, __u32 turn)
 {
 	bool one_hook = op == t->open_op || (op == OP_COPY && t->open_op == OP_STAGED);
@@ -261,6 +287,8 @@ int on_call(struct uprobe_regs *regs)
 	now = bpf_ktime_get_ns();
 	sp = regs->sp;
 	p->last_ns = now;
+	if (!p->trampoline)
+		p->trampoline = trampoline();
 
 	inner = in_blocking(p, t, sp, op, turn);
 	if (CODE_DRIVER(code)) {

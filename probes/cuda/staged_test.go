@@ -48,31 +48,36 @@ func TestAsynchronousCopiesAreTimed(t *testing.T) {
 	}
 }
 
-// A runtime whose asynchronous copy waits for the stream first makes one copy all the same.
+// A runtime whose asynchronous copy waits for the stream first makes one copy all the same, also where it does so from
+// the first on.
 func TestStagedCopyThatWaitsInside(t *testing.T) {
-	r := newRig(t)
-	if !r.probe.Returns() {
-		t.Skip("needs return probes")
-	}
-	target := uprobetest.Cgroup(t, "cuda-waits")
-	r.watch(target)
-	job := r.cudaJob(target, false, "-DWAITS")
-	const mib = 1 << 20
-	job.Do("call cudaMemcpyAsync 10 %d 1", mib)
-	job.Do("call cuMemcpyHtoDAsync_v2 5 %d", mib) // the driver alone
-	job.Do("call cudaMemcpyAsync 10 %d 2", mib)   // from the device
-	p := r.process(target.Key, job.PID)
-	if p == nil || len(p.Threads) != 1 {
-		t.Fatalf("threads: %+v", p)
-	}
-	if want := [probes.NumDirections]uint64{0, 15, 10}; p.Copies != want {
-		t.Errorf("copies %v, want %v: %+v", p.Copies, want, r.probe.processes[job.PID].raw.Copies)
-	}
-	if want := [probes.NumDirections]uint64{0, 15 * mib, 10 * mib}; p.CopyBytes != want {
-		t.Errorf("bytes %v, want %v", p.CopyBytes, want)
-	}
-	if got := p.Threads[0]; got.Syncs != 9 {
-		t.Errorf("%d waits, want 9", got.Syncs)
+	for flag, waits := range map[string]uint64{"-DWAITS=1": 9, "-DWAITS=0": 10} {
+		t.Run(flag, func(t *testing.T) {
+			r := newRig(t)
+			if !r.probe.Returns() {
+				t.Skip("needs return probes")
+			}
+			target := uprobetest.Cgroup(t, "cuda-waits")
+			r.watch(target)
+			job := r.cudaJob(target, false, flag)
+			const mib = 1 << 20
+			job.Do("call cudaMemcpyAsync 10 %d 1", mib)
+			job.Do("call cuMemcpyHtoDAsync_v2 5 %d", mib) // the driver alone
+			job.Do("call cudaMemcpyAsync 10 %d 2", mib)   // from the device
+			p := r.process(target.Key, job.PID)
+			if p == nil || len(p.Threads) != 1 {
+				t.Fatalf("threads: %+v", p)
+			}
+			if want := [probes.NumDirections]uint64{0, 15, 10}; p.Copies != want {
+				t.Errorf("copies %v, want %v: %+v", p.Copies, want, r.probe.processes[job.PID].raw.Copies)
+			}
+			if want := [probes.NumDirections]uint64{0, 15 * mib, 10 * mib}; p.CopyBytes != want {
+				t.Errorf("bytes %v, want %v", p.CopyBytes, want)
+			}
+			if got := p.Threads[0]; got.Syncs != waits {
+				t.Errorf("%d waits, want %d", got.Syncs, waits)
+			}
+		})
 	}
 }
 

@@ -21,9 +21,9 @@ int cudaLaunchKernel(void *f, long a, int b) { int r = DRIVER(cuLaunchKernel, f,
 int cudaGraphLaunch(void *g, void *s) { int r = DRIVER(cuGraphLaunch, g, s); done++; return r; }
 int cudaMemcpyAsync(void *d, void *s, size_t n, int kind, void *stream)
 {
-#ifdef WAITS /* for the stream, from the second time on */
+#ifdef WAITS /* for the stream, but for the first so many times */
 	static int copies;
-	if (kind == 1 && copies++)
+	if (kind == 1 && copies++ >= WAITS)
 		DRIVER(cuStreamSynchronize, stream);
 #endif
 	int r = kind == 1 ? DRIVER(cuMemcpyHtoDAsync_v2, d, s, n, stream) : kind == 2 ? DRIVER(cuMemcpyDtoHAsync_v2, d, s, n, stream) : 0;
