@@ -8,6 +8,7 @@
 package agent
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"log/slog"
@@ -153,7 +154,8 @@ type Agent struct {
 	settings    Settings
 	configErr   string
 	containers  map[string]*tracked
-	sorted      []string // their keys; nil: one came or went
+	endedTeams  map[string]string // of containers that ended, until the worker has told of them
+	sorted      []string          // their keys; nil: one came or went
 	engines     map[string]*engineState
 	probeState  map[string]*state.Part
 	host        probes.Host
@@ -188,7 +190,7 @@ func New(o Options) *Agent {
 	l := &Agent{
 		o: o, settings: o.Settings, started: time.Now(),
 		calls: make(chan func()), repairNow: make(chan struct{}, 1), events: make(chan runtime.Event, 256), work: make(chan func(context.Context), 256), visibilities: make(chan visibilityOrder, 64), records: make(chan []state.Record, 256),
-		containers: map[string]*tracked{}, engines: map[string]*engineState{}, probeState: map[string]*state.Part{}, logged: map[string]*logQuota{}, failures: map[string]int{}, pendingSaid: map[string]actuator.Outcome{}, undoing: map[string]*wayBack{},
+		containers: map[string]*tracked{}, endedTeams: map[string]string{}, engines: map[string]*engineState{}, probeState: map[string]*state.Part{}, logged: map[string]*logQuota{}, failures: map[string]int{}, pendingSaid: map[string]actuator.Outcome{}, undoing: map[string]*wayBack{},
 		edge: newWriteCounters(), budget: budget.New(), placed: place.Holds{},
 	}
 	l.control = control.New(o.Settings.Core, o.Policies, epoch(l.started))
@@ -397,16 +399,18 @@ func (l *Agent) flush() {
 	}
 }
 
-// keep sends records to history, with the team of a container that runs, and to the log. A full
-// queue drops and counts.
+// keep sends records to history, with the team of their container, also if that has just ended, and to
+// the log. A full queue drops and counts.
 func (l *Agent) keep(records []state.Record) {
 	if len(records) == 0 {
 		return
 	}
 	records = slices.Clone(records) // the core's own are recorded as it made them
 	for i, r := range records {
-		if t := l.containers[r.Key]; t != nil && r.Team == "" {
-			records[i].Team = t.enrolment.Team
+		if t := l.containers[r.Key]; t != nil {
+			records[i].Team = cmp.Or(r.Team, t.enrolment.Team)
+		} else {
+			records[i].Team = cmp.Or(r.Team, l.endedTeams[r.Key])
 		}
 		l.logRecord(r)
 		if r.Key != "" && l.containers[r.Key] == nil {

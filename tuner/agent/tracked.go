@@ -118,15 +118,17 @@ func (l *Agent) gone(key string) {
 	l.sorted = nil
 	delete(l.logged, key)
 	delete(l.pendingSaid, key)
+	l.endedTeams[key] = t.enrolment.Team
 	id := t.c.ID
 	l.mustDo("", func(ctx context.Context) {
 		results, err := l.o.Actuator.Gone(ctx, id)
 		if err != nil {
 			l.o.Log.Warn("originals of an ended container stay on disk; they are removed at the next start", "error", err)
 		}
-		if len(results) > 0 {
-			l.reply(ctx, func() { l.restored(results, "its engine had stored them for its next start") })
-		}
+		l.reply(ctx, func() {
+			l.restored(results, "its engine had stored them for its next start")
+			delete(l.endedTeams, key) // what was ordered before has been told too
+		})
 	})
 }
 
