@@ -19,11 +19,26 @@ ident=$1 source=$2
 shift 2
 go tool bpf2go -cc "$clang" -strip "$strip" -target amd64,arm64 -go-package "$GOPACKAGE" "$@" \
 	"$ident" "$source" -- -I"$(dirname "$0")" -mcpu=v3 -O2 -g -Wall -Wextra -Wno-unused-parameter -Wpadded -Werror
-case " $* " in *" -target "*) exit ;; esac
+go=${ident}_bpfel.go
+
+# prune takes out what no probe uses of what bpf2go writes: names as constants, structs of specs, a second
+# way to load, and all structs of objects where a probe holds the collection itself.
+prune() {
+	sed -i -e '/^\/\/ Names of all BPF objects/,/^)/d' \
+		-e '/^\/\/ load[A-Za-z]*Objects loads/,/^}/d' \
+		-e '/^\/\/ [A-Za-z]*Specs contain/,/^}/d' \
+		-e 's/It can be passed to load[A-Za-z]*Objects or /It can be passed to /' "$go"
+	if ! grep -q --exclude='*_bpfel.go' "${ident}Objects" ./*.go; then
+		sed -i -e '/^\/\/ [A-Za-z]*\(Objects\|Maps\|Programs\|Variables\) contain/,/^}/d' \
+			-e '/^func ([a-z] \*/,/^}/d' -e '/^func _[A-Za-z]*Close(/,/^}/d' -e '/"io"/d' "$go"
+	fi
+	gofmt -w "$go"
+}
+case " $* " in *" -target "*) prune; exit ;; esac
 
 # The Go of both architectures is the same but for the object that it embeds: it stands once, in IDENT_bpfel.go.
 shared() { sed -e '/^\/\/go:build /d' -e '/^\/\/ Do not access this directly/,$d' "$1"; }
-x86=${ident}_x86_bpfel arm=${ident}_arm64_bpfel go=${ident}_bpfel.go
+x86=${ident}_x86_bpfel arm=${ident}_arm64_bpfel
 shared "$x86.go" >"$go"
 shared "$arm.go" | cmp - "$go" || { echo "generate: the types of $ident differ between the architectures" >&2; exit 1; }
 for one in "$x86" "$arm"; do
@@ -31,4 +46,4 @@ for one in "$x86" "$arm"; do
 	mv "$one.tmp" "$one.go"
 done
 sed -i -e '2i //go:build 386 || amd64 || arm64' -e '/_ "embed"/d' "$go"
-gofmt -w "$go"
+prune

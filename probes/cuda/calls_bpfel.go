@@ -61,17 +61,6 @@ type callsThread struct {
 	Launches   [3]uint64
 }
 
-// Names of all BPF objects in the ELF.
-//
-// Used for safe lookups in a Collection or CollectionSpec.
-const (
-	callsMapProcesses    = "processes"
-	callsMapThreadLimits = "thread_limits"
-	callsMapThreads      = "threads"
-	callsProgOnCall      = "on_call"
-	callsProgOnReturn    = "on_return"
-)
-
 // loadCalls returns the embedded CollectionSpec for calls.
 func loadCalls() (*ebpf.CollectionSpec, error) {
 	reader := bytes.NewReader(_CallsBytes)
@@ -83,59 +72,9 @@ func loadCalls() (*ebpf.CollectionSpec, error) {
 	return spec, err
 }
 
-// loadCallsObjects loads calls and converts it into a struct.
-//
-// The following types are suitable as obj argument:
-//
-//	*callsObjects
-//	*callsPrograms
-//	*callsMaps
-//
-// See ebpf.CollectionSpec.LoadAndAssign documentation for details.
-func loadCallsObjects(obj any, opts *ebpf.CollectionOptions) error {
-	spec, err := loadCalls()
-	if err != nil {
-		return err
-	}
-
-	return spec.LoadAndAssign(obj, opts)
-}
-
-// callsSpecs contains maps and programs before they are loaded into the kernel.
-//
-// It can be passed ebpf.CollectionSpec.Assign.
-type callsSpecs struct {
-	callsProgramSpecs
-	callsMapSpecs
-	callsVariableSpecs
-}
-
-// callsProgramSpecs contains programs before they are loaded into the kernel.
-//
-// It can be passed ebpf.CollectionSpec.Assign.
-type callsProgramSpecs struct {
-	OnCall   *ebpf.ProgramSpec `ebpf:"on_call"`
-	OnReturn *ebpf.ProgramSpec `ebpf:"on_return"`
-}
-
-// callsMapSpecs contains maps before they are loaded into the kernel.
-//
-// It can be passed ebpf.CollectionSpec.Assign.
-type callsMapSpecs struct {
-	Processes    *ebpf.MapSpec `ebpf:"processes"`
-	ThreadLimits *ebpf.MapSpec `ebpf:"thread_limits"`
-	Threads      *ebpf.MapSpec `ebpf:"threads"`
-}
-
-// callsVariableSpecs contains global variables before they are loaded into the kernel.
-//
-// It can be passed ebpf.CollectionSpec.Assign.
-type callsVariableSpecs struct {
-}
-
 // callsObjects contains all objects after they have been loaded into the kernel.
 //
-// It can be passed to loadCallsObjects or ebpf.CollectionSpec.LoadAndAssign.
+// It can be passed to ebpf.CollectionSpec.LoadAndAssign.
 type callsObjects struct {
 	callsPrograms
 	callsMaps
@@ -151,7 +90,7 @@ func (o *callsObjects) Close() error {
 
 // callsMaps contains all maps after they have been loaded into the kernel.
 //
-// It can be passed to loadCallsObjects or ebpf.CollectionSpec.LoadAndAssign.
+// It can be passed to ebpf.CollectionSpec.LoadAndAssign.
 type callsMaps struct {
 	Processes    *ebpf.Map `ebpf:"processes"`
 	ThreadLimits *ebpf.Map `ebpf:"thread_limits"`
@@ -168,13 +107,13 @@ func (m *callsMaps) Close() error {
 
 // callsVariables contains all global variables after they have been loaded into the kernel.
 //
-// It can be passed to loadCallsObjects or ebpf.CollectionSpec.LoadAndAssign.
+// It can be passed to ebpf.CollectionSpec.LoadAndAssign.
 type callsVariables struct {
 }
 
 // callsPrograms contains all programs after they have been loaded into the kernel.
 //
-// It can be passed to loadCallsObjects or ebpf.CollectionSpec.LoadAndAssign.
+// It can be passed to ebpf.CollectionSpec.LoadAndAssign.
 type callsPrograms struct {
 	OnCall   *ebpf.Program `ebpf:"on_call"`
 	OnReturn *ebpf.Program `ebpf:"on_return"`

@@ -25,15 +25,6 @@ type waitsProcess struct {
 	LastOf  uint64
 }
 
-// Names of all BPF objects in the ELF.
-//
-// Used for safe lookups in a Collection or CollectionSpec.
-const (
-	waitsMapProcesses = "processes"
-	waitsProgOnReturn = "on_return"
-	waitsProgOnWait   = "on_wait"
-)
-
 // loadWaits returns the embedded CollectionSpec for waits.
 func loadWaits() (*ebpf.CollectionSpec, error) {
 	reader := bytes.NewReader(_WaitsBytes)
@@ -45,57 +36,9 @@ func loadWaits() (*ebpf.CollectionSpec, error) {
 	return spec, err
 }
 
-// loadWaitsObjects loads waits and converts it into a struct.
-//
-// The following types are suitable as obj argument:
-//
-//	*waitsObjects
-//	*waitsPrograms
-//	*waitsMaps
-//
-// See ebpf.CollectionSpec.LoadAndAssign documentation for details.
-func loadWaitsObjects(obj any, opts *ebpf.CollectionOptions) error {
-	spec, err := loadWaits()
-	if err != nil {
-		return err
-	}
-
-	return spec.LoadAndAssign(obj, opts)
-}
-
-// waitsSpecs contains maps and programs before they are loaded into the kernel.
-//
-// It can be passed ebpf.CollectionSpec.Assign.
-type waitsSpecs struct {
-	waitsProgramSpecs
-	waitsMapSpecs
-	waitsVariableSpecs
-}
-
-// waitsProgramSpecs contains programs before they are loaded into the kernel.
-//
-// It can be passed ebpf.CollectionSpec.Assign.
-type waitsProgramSpecs struct {
-	OnReturn *ebpf.ProgramSpec `ebpf:"on_return"`
-	OnWait   *ebpf.ProgramSpec `ebpf:"on_wait"`
-}
-
-// waitsMapSpecs contains maps before they are loaded into the kernel.
-//
-// It can be passed ebpf.CollectionSpec.Assign.
-type waitsMapSpecs struct {
-	Processes *ebpf.MapSpec `ebpf:"processes"`
-}
-
-// waitsVariableSpecs contains global variables before they are loaded into the kernel.
-//
-// It can be passed ebpf.CollectionSpec.Assign.
-type waitsVariableSpecs struct {
-}
-
 // waitsObjects contains all objects after they have been loaded into the kernel.
 //
-// It can be passed to loadWaitsObjects or ebpf.CollectionSpec.LoadAndAssign.
+// It can be passed to ebpf.CollectionSpec.LoadAndAssign.
 type waitsObjects struct {
 	waitsPrograms
 	waitsMaps
@@ -111,7 +54,7 @@ func (o *waitsObjects) Close() error {
 
 // waitsMaps contains all maps after they have been loaded into the kernel.
 //
-// It can be passed to loadWaitsObjects or ebpf.CollectionSpec.LoadAndAssign.
+// It can be passed to ebpf.CollectionSpec.LoadAndAssign.
 type waitsMaps struct {
 	Processes *ebpf.Map `ebpf:"processes"`
 }
@@ -124,13 +67,13 @@ func (m *waitsMaps) Close() error {
 
 // waitsVariables contains all global variables after they have been loaded into the kernel.
 //
-// It can be passed to loadWaitsObjects or ebpf.CollectionSpec.LoadAndAssign.
+// It can be passed to ebpf.CollectionSpec.LoadAndAssign.
 type waitsVariables struct {
 }
 
 // waitsPrograms contains all programs after they have been loaded into the kernel.
 //
-// It can be passed to loadWaitsObjects or ebpf.CollectionSpec.LoadAndAssign.
+// It can be passed to ebpf.CollectionSpec.LoadAndAssign.
 type waitsPrograms struct {
 	OnReturn *ebpf.Program `ebpf:"on_return"`
 	OnWait   *ebpf.Program `ebpf:"on_wait"`

@@ -44,15 +44,6 @@ type collectivesProcess struct {
 	}
 }
 
-// Names of all BPF objects in the ELF.
-//
-// Used for safe lookups in a Collection or CollectionSpec.
-const (
-	collectivesMapJobs          = "jobs"
-	collectivesMapProcesses     = "processes"
-	collectivesProgOnCollective = "on_collective"
-)
-
 // loadCollectives returns the embedded CollectionSpec for collectives.
 func loadCollectives() (*ebpf.CollectionSpec, error) {
 	reader := bytes.NewReader(_CollectivesBytes)
@@ -64,57 +55,9 @@ func loadCollectives() (*ebpf.CollectionSpec, error) {
 	return spec, err
 }
 
-// loadCollectivesObjects loads collectives and converts it into a struct.
-//
-// The following types are suitable as obj argument:
-//
-//	*collectivesObjects
-//	*collectivesPrograms
-//	*collectivesMaps
-//
-// See ebpf.CollectionSpec.LoadAndAssign documentation for details.
-func loadCollectivesObjects(obj any, opts *ebpf.CollectionOptions) error {
-	spec, err := loadCollectives()
-	if err != nil {
-		return err
-	}
-
-	return spec.LoadAndAssign(obj, opts)
-}
-
-// collectivesSpecs contains maps and programs before they are loaded into the kernel.
-//
-// It can be passed ebpf.CollectionSpec.Assign.
-type collectivesSpecs struct {
-	collectivesProgramSpecs
-	collectivesMapSpecs
-	collectivesVariableSpecs
-}
-
-// collectivesProgramSpecs contains programs before they are loaded into the kernel.
-//
-// It can be passed ebpf.CollectionSpec.Assign.
-type collectivesProgramSpecs struct {
-	OnCollective *ebpf.ProgramSpec `ebpf:"on_collective"`
-}
-
-// collectivesMapSpecs contains maps before they are loaded into the kernel.
-//
-// It can be passed ebpf.CollectionSpec.Assign.
-type collectivesMapSpecs struct {
-	Jobs      *ebpf.MapSpec `ebpf:"jobs"`
-	Processes *ebpf.MapSpec `ebpf:"processes"`
-}
-
-// collectivesVariableSpecs contains global variables before they are loaded into the kernel.
-//
-// It can be passed ebpf.CollectionSpec.Assign.
-type collectivesVariableSpecs struct {
-}
-
 // collectivesObjects contains all objects after they have been loaded into the kernel.
 //
-// It can be passed to loadCollectivesObjects or ebpf.CollectionSpec.LoadAndAssign.
+// It can be passed to ebpf.CollectionSpec.LoadAndAssign.
 type collectivesObjects struct {
 	collectivesPrograms
 	collectivesMaps
@@ -130,7 +73,7 @@ func (o *collectivesObjects) Close() error {
 
 // collectivesMaps contains all maps after they have been loaded into the kernel.
 //
-// It can be passed to loadCollectivesObjects or ebpf.CollectionSpec.LoadAndAssign.
+// It can be passed to ebpf.CollectionSpec.LoadAndAssign.
 type collectivesMaps struct {
 	Jobs      *ebpf.Map `ebpf:"jobs"`
 	Processes *ebpf.Map `ebpf:"processes"`
@@ -145,13 +88,13 @@ func (m *collectivesMaps) Close() error {
 
 // collectivesVariables contains all global variables after they have been loaded into the kernel.
 //
-// It can be passed to loadCollectivesObjects or ebpf.CollectionSpec.LoadAndAssign.
+// It can be passed to ebpf.CollectionSpec.LoadAndAssign.
 type collectivesVariables struct {
 }
 
 // collectivesPrograms contains all programs after they have been loaded into the kernel.
 //
-// It can be passed to loadCollectivesObjects or ebpf.CollectionSpec.LoadAndAssign.
+// It can be passed to ebpf.CollectionSpec.LoadAndAssign.
 type collectivesPrograms struct {
 	OnCollective *ebpf.Program `ebpf:"on_collective"`
 }

@@ -30,7 +30,7 @@ type Probe struct {
 func New(f *uprobe.Finder, processes *ebpf.Map) (*Probe, error) {
 	var opts ebpf.CollectionOptions
 	if processes != nil {
-		opts.MapReplacements = map[string]*ebpf.Map{collectivesMapProcesses: processes}
+		opts.MapReplacements = map[string]*ebpf.Map{"processes": processes}
 	}
 	p := &Probe{}
 	if err := f.Load("nccl", loadCollectives, &p.objs, &opts); err != nil {

@@ -72,24 +72,6 @@ type socketsSockRecord struct {
 	Chrono      [3]uint32
 }
 
-// Names of all BPF objects in the ELF.
-//
-// Used for safe lookups in a Collection or CollectionSpec.
-const (
-	socketsMapClosed       = "closed"
-	socketsMapContainers   = "containers"
-	socketsMapPasses       = "passes"
-	socketsMapWatched      = "watched"
-	socketsProgOnState     = "on_state"
-	socketsProgReadSockets = "read_sockets"
-	socketsVarAt           = "at"
-	socketsVarLostTotal    = "lost_total"
-	socketsVarMaxRecords   = "max_records"
-	socketsVarPass         = "pass"
-	socketsVarTasksByV1Cpu = "tasks_by_v1_cpu"
-	socketsVarUnusedRecord = "unused_record"
-)
-
 // loadSockets returns the embedded CollectionSpec for sockets.
 func loadSockets() (*ebpf.CollectionSpec, error) {
 	reader := bytes.NewReader(_SocketsBytes)
@@ -101,66 +83,9 @@ func loadSockets() (*ebpf.CollectionSpec, error) {
 	return spec, err
 }
 
-// loadSocketsObjects loads sockets and converts it into a struct.
-//
-// The following types are suitable as obj argument:
-//
-//	*socketsObjects
-//	*socketsPrograms
-//	*socketsMaps
-//
-// See ebpf.CollectionSpec.LoadAndAssign documentation for details.
-func loadSocketsObjects(obj any, opts *ebpf.CollectionOptions) error {
-	spec, err := loadSockets()
-	if err != nil {
-		return err
-	}
-
-	return spec.LoadAndAssign(obj, opts)
-}
-
-// socketsSpecs contains maps and programs before they are loaded into the kernel.
-//
-// It can be passed ebpf.CollectionSpec.Assign.
-type socketsSpecs struct {
-	socketsProgramSpecs
-	socketsMapSpecs
-	socketsVariableSpecs
-}
-
-// socketsProgramSpecs contains programs before they are loaded into the kernel.
-//
-// It can be passed ebpf.CollectionSpec.Assign.
-type socketsProgramSpecs struct {
-	OnState     *ebpf.ProgramSpec `ebpf:"on_state"`
-	ReadSockets *ebpf.ProgramSpec `ebpf:"read_sockets"`
-}
-
-// socketsMapSpecs contains maps before they are loaded into the kernel.
-//
-// It can be passed ebpf.CollectionSpec.Assign.
-type socketsMapSpecs struct {
-	Closed     *ebpf.MapSpec `ebpf:"closed"`
-	Containers *ebpf.MapSpec `ebpf:"containers"`
-	Passes     *ebpf.MapSpec `ebpf:"passes"`
-	Watched    *ebpf.MapSpec `ebpf:"watched"`
-}
-
-// socketsVariableSpecs contains global variables before they are loaded into the kernel.
-//
-// It can be passed ebpf.CollectionSpec.Assign.
-type socketsVariableSpecs struct {
-	At           *ebpf.VariableSpec `ebpf:"at"`
-	LostTotal    *ebpf.VariableSpec `ebpf:"lost_total"`
-	MaxRecords   *ebpf.VariableSpec `ebpf:"max_records"`
-	Pass         *ebpf.VariableSpec `ebpf:"pass"`
-	TasksByV1Cpu *ebpf.VariableSpec `ebpf:"tasks_by_v1_cpu"`
-	UnusedRecord *ebpf.VariableSpec `ebpf:"unused_record"`
-}
-
 // socketsObjects contains all objects after they have been loaded into the kernel.
 //
-// It can be passed to loadSocketsObjects or ebpf.CollectionSpec.LoadAndAssign.
+// It can be passed to ebpf.CollectionSpec.LoadAndAssign.
 type socketsObjects struct {
 	socketsPrograms
 	socketsMaps
@@ -176,7 +101,7 @@ func (o *socketsObjects) Close() error {
 
 // socketsMaps contains all maps after they have been loaded into the kernel.
 //
-// It can be passed to loadSocketsObjects or ebpf.CollectionSpec.LoadAndAssign.
+// It can be passed to ebpf.CollectionSpec.LoadAndAssign.
 type socketsMaps struct {
 	Closed     *ebpf.Map `ebpf:"closed"`
 	Containers *ebpf.Map `ebpf:"containers"`
@@ -195,7 +120,7 @@ func (m *socketsMaps) Close() error {
 
 // socketsVariables contains all global variables after they have been loaded into the kernel.
 //
-// It can be passed to loadSocketsObjects or ebpf.CollectionSpec.LoadAndAssign.
+// It can be passed to ebpf.CollectionSpec.LoadAndAssign.
 type socketsVariables struct {
 	At           *ebpf.Variable `ebpf:"at"`
 	LostTotal    *ebpf.Variable `ebpf:"lost_total"`
@@ -207,7 +132,7 @@ type socketsVariables struct {
 
 // socketsPrograms contains all programs after they have been loaded into the kernel.
 //
-// It can be passed to loadSocketsObjects or ebpf.CollectionSpec.LoadAndAssign.
+// It can be passed to ebpf.CollectionSpec.LoadAndAssign.
 type socketsPrograms struct {
 	OnState     *ebpf.Program `ebpf:"on_state"`
 	ReadSockets *ebpf.Program `ebpf:"read_sockets"`

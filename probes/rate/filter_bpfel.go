@@ -27,19 +27,6 @@ type filterRoom struct {
 	Refused uint64
 }
 
-// Names of all BPF objects in the ELF.
-//
-// Used for safe lookups in a Collection or CollectionSpec.
-const (
-	filterMapRooms        = "rooms"
-	filterProgAdmit       = "admit"
-	filterVarEveryNs      = "every_ns"
-	filterVarForeign      = "foreign"
-	filterVarRefused      = "refused"
-	filterVarSent         = "sent"
-	filterVarTasksByV1Cpu = "tasks_by_v1_cpu"
-)
-
 // loadFilter returns the embedded CollectionSpec for filter.
 func loadFilter() (*ebpf.CollectionSpec, error) {
 	reader := bytes.NewReader(_FilterBytes)
@@ -51,61 +38,9 @@ func loadFilter() (*ebpf.CollectionSpec, error) {
 	return spec, err
 }
 
-// loadFilterObjects loads filter and converts it into a struct.
-//
-// The following types are suitable as obj argument:
-//
-//	*filterObjects
-//	*filterPrograms
-//	*filterMaps
-//
-// See ebpf.CollectionSpec.LoadAndAssign documentation for details.
-func loadFilterObjects(obj any, opts *ebpf.CollectionOptions) error {
-	spec, err := loadFilter()
-	if err != nil {
-		return err
-	}
-
-	return spec.LoadAndAssign(obj, opts)
-}
-
-// filterSpecs contains maps and programs before they are loaded into the kernel.
-//
-// It can be passed ebpf.CollectionSpec.Assign.
-type filterSpecs struct {
-	filterProgramSpecs
-	filterMapSpecs
-	filterVariableSpecs
-}
-
-// filterProgramSpecs contains programs before they are loaded into the kernel.
-//
-// It can be passed ebpf.CollectionSpec.Assign.
-type filterProgramSpecs struct {
-	Admit *ebpf.ProgramSpec `ebpf:"admit"`
-}
-
-// filterMapSpecs contains maps before they are loaded into the kernel.
-//
-// It can be passed ebpf.CollectionSpec.Assign.
-type filterMapSpecs struct {
-	Rooms *ebpf.MapSpec `ebpf:"rooms"`
-}
-
-// filterVariableSpecs contains global variables before they are loaded into the kernel.
-//
-// It can be passed ebpf.CollectionSpec.Assign.
-type filterVariableSpecs struct {
-	EveryNs      *ebpf.VariableSpec `ebpf:"every_ns"`
-	Foreign      *ebpf.VariableSpec `ebpf:"foreign"`
-	Refused      *ebpf.VariableSpec `ebpf:"refused"`
-	Sent         *ebpf.VariableSpec `ebpf:"sent"`
-	TasksByV1Cpu *ebpf.VariableSpec `ebpf:"tasks_by_v1_cpu"`
-}
-
 // filterObjects contains all objects after they have been loaded into the kernel.
 //
-// It can be passed to loadFilterObjects or ebpf.CollectionSpec.LoadAndAssign.
+// It can be passed to ebpf.CollectionSpec.LoadAndAssign.
 type filterObjects struct {
 	filterPrograms
 	filterMaps
@@ -121,7 +56,7 @@ func (o *filterObjects) Close() error {
 
 // filterMaps contains all maps after they have been loaded into the kernel.
 //
-// It can be passed to loadFilterObjects or ebpf.CollectionSpec.LoadAndAssign.
+// It can be passed to ebpf.CollectionSpec.LoadAndAssign.
 type filterMaps struct {
 	Rooms *ebpf.Map `ebpf:"rooms"`
 }
@@ -134,7 +69,7 @@ func (m *filterMaps) Close() error {
 
 // filterVariables contains all global variables after they have been loaded into the kernel.
 //
-// It can be passed to loadFilterObjects or ebpf.CollectionSpec.LoadAndAssign.
+// It can be passed to ebpf.CollectionSpec.LoadAndAssign.
 type filterVariables struct {
 	EveryNs      *ebpf.Variable `ebpf:"every_ns"`
 	Foreign      *ebpf.Variable `ebpf:"foreign"`
@@ -145,7 +80,7 @@ type filterVariables struct {
 
 // filterPrograms contains all programs after they have been loaded into the kernel.
 //
-// It can be passed to loadFilterObjects or ebpf.CollectionSpec.LoadAndAssign.
+// It can be passed to ebpf.CollectionSpec.LoadAndAssign.
 type filterPrograms struct {
 	Admit *ebpf.Program `ebpf:"admit"`
 }

@@ -20,14 +20,6 @@ type entryTicks struct {
 	Stepped uint64
 }
 
-// Names of all BPF objects in the ELF.
-//
-// Used for safe lookups in a Collection or CollectionSpec.
-const (
-	entryMapProcesses = "processes"
-	entryProgOnEntry  = "on_entry"
-)
-
 // loadEntry returns the embedded CollectionSpec for entry.
 func loadEntry() (*ebpf.CollectionSpec, error) {
 	reader := bytes.NewReader(_EntryBytes)
@@ -39,56 +31,9 @@ func loadEntry() (*ebpf.CollectionSpec, error) {
 	return spec, err
 }
 
-// loadEntryObjects loads entry and converts it into a struct.
-//
-// The following types are suitable as obj argument:
-//
-//	*entryObjects
-//	*entryPrograms
-//	*entryMaps
-//
-// See ebpf.CollectionSpec.LoadAndAssign documentation for details.
-func loadEntryObjects(obj any, opts *ebpf.CollectionOptions) error {
-	spec, err := loadEntry()
-	if err != nil {
-		return err
-	}
-
-	return spec.LoadAndAssign(obj, opts)
-}
-
-// entrySpecs contains maps and programs before they are loaded into the kernel.
-//
-// It can be passed ebpf.CollectionSpec.Assign.
-type entrySpecs struct {
-	entryProgramSpecs
-	entryMapSpecs
-	entryVariableSpecs
-}
-
-// entryProgramSpecs contains programs before they are loaded into the kernel.
-//
-// It can be passed ebpf.CollectionSpec.Assign.
-type entryProgramSpecs struct {
-	OnEntry *ebpf.ProgramSpec `ebpf:"on_entry"`
-}
-
-// entryMapSpecs contains maps before they are loaded into the kernel.
-//
-// It can be passed ebpf.CollectionSpec.Assign.
-type entryMapSpecs struct {
-	Processes *ebpf.MapSpec `ebpf:"processes"`
-}
-
-// entryVariableSpecs contains global variables before they are loaded into the kernel.
-//
-// It can be passed ebpf.CollectionSpec.Assign.
-type entryVariableSpecs struct {
-}
-
 // entryObjects contains all objects after they have been loaded into the kernel.
 //
-// It can be passed to loadEntryObjects or ebpf.CollectionSpec.LoadAndAssign.
+// It can be passed to ebpf.CollectionSpec.LoadAndAssign.
 type entryObjects struct {
 	entryPrograms
 	entryMaps
@@ -104,7 +49,7 @@ func (o *entryObjects) Close() error {
 
 // entryMaps contains all maps after they have been loaded into the kernel.
 //
-// It can be passed to loadEntryObjects or ebpf.CollectionSpec.LoadAndAssign.
+// It can be passed to ebpf.CollectionSpec.LoadAndAssign.
 type entryMaps struct {
 	Processes *ebpf.Map `ebpf:"processes"`
 }
@@ -117,13 +62,13 @@ func (m *entryMaps) Close() error {
 
 // entryVariables contains all global variables after they have been loaded into the kernel.
 //
-// It can be passed to loadEntryObjects or ebpf.CollectionSpec.LoadAndAssign.
+// It can be passed to ebpf.CollectionSpec.LoadAndAssign.
 type entryVariables struct {
 }
 
 // entryPrograms contains all programs after they have been loaded into the kernel.
 //
-// It can be passed to loadEntryObjects or ebpf.CollectionSpec.LoadAndAssign.
+// It can be passed to ebpf.CollectionSpec.LoadAndAssign.
 type entryPrograms struct {
 	OnEntry *ebpf.Program `ebpf:"on_entry"`
 }
