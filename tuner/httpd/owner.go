@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+	"golang.org/x/time/rate"
 
 	"github.com/trimtab/trimtab/tuner/api"
 )
@@ -29,19 +30,13 @@ type paced struct {
 	net.Listener
 	meter  *api.Meter
 	owners owners
-	rates  map[string]bucket // of Accept's goroutine
+	rates  map[string]*rate.Limiter // of Accept's goroutine
 }
 
 // owned is a connection with who made it.
 type owned struct {
 	net.Conn
 	owner string
-}
-
-// bucket is what an owner may still have taken at an instant.
-type bucket struct {
-	left float64
-	at   time.Time
 }
 
 // Accept returns the next connection of somebody who has not just made many.
@@ -61,23 +56,17 @@ func (p *paced) Accept() (net.Conn, error) {
 	}
 }
 
-// may takes one from an owner's bucket.
+// may reports whether one more of an owner's is taken.
 func (p *paced) may(owner string, now time.Time) bool {
-	b, known := p.rates[owner]
+	limit, known := p.rates[owner]
 	if !known {
 		if p.rates == nil || len(p.rates) >= maxOwners {
-			p.rates = map[string]bucket{}
+			p.rates = map[string]*rate.Limiter{}
 		}
-		b = bucket{ownerBurst, now}
+		limit = rate.NewLimiter(ownerRate, ownerBurst)
+		p.rates[owner] = limit
 	}
-	b.left = min(ownerBurst, b.left+ownerRate*now.Sub(b.at).Seconds())
-	b.at = now
-	ok := b.left >= 1
-	if ok {
-		b.left--
-	}
-	p.rates[owner] = b
-	return ok
+	return limit.AllowN(now, 1)
 }
 
 // Close also ends the questions to the kernel.
