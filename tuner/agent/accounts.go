@@ -7,8 +7,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/trimtab/trimtab/tuner/account"
 	"github.com/trimtab/trimtab/tuner/api"
 	"github.com/trimtab/trimtab/tuner/history"
@@ -158,9 +156,9 @@ func (l *Agent) report(ctx context.Context, sinceNs, toNs int64) (*reports, erro
 	}
 	goruntime.LockOSThread()
 	defer goruntime.UnlockOSThread()
-	at := threadCPU()
+	at := api.ThreadCPU()
 	spent := func() { // in steps: a report may begin in one stretch of shedding and end in another
-		now := threadCPU()
+		now := api.ThreadCPU()
 		l.accounts.reportNs.Add(int64(now - at))
 		at = now
 	}
@@ -178,13 +176,4 @@ func (l *Agent) report(ctx context.Context, sinceNs, toNs int64) (*reports, erro
 		out.by[by] = tallies[i].Report()
 	}
 	return out, nil
-}
-
-// threadCPU is the CPU time of the calling thread.
-func threadCPU() time.Duration {
-	var ts unix.Timespec
-	if unix.ClockGettime(unix.CLOCK_THREAD_CPUTIME_ID, &ts) != nil {
-		return 0 // Linux has this clock since 2.6.12
-	}
-	return time.Duration(ts.Nano())
 }

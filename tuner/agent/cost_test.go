@@ -120,9 +120,9 @@ type cpuMeter struct{ ns atomic.Int64 }
 func (c *cpuMeter) add(work func()) {
 	goruntime.LockOSThread()
 	defer goruntime.UnlockOSThread()
-	before := threadCPU()
+	before := api.ThreadCPU()
 	work()
-	c.ns.Add(int64(threadCPU() - before))
+	c.ns.Add(int64(api.ThreadCPU() - before))
 }
 
 func (c *cpuMeter) spent() time.Duration { return time.Duration(c.ns.Load()) }

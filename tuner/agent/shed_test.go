@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/trimtab/trimtab/policies"
+	"github.com/trimtab/trimtab/tuner/api"
 	"github.com/trimtab/trimtab/tuner/budget"
 	"github.com/trimtab/trimtab/tuner/state"
 )
@@ -101,10 +102,10 @@ func TestConnectionsAreNotShed(t *testing.T) {
 		}
 		stretch()
 		goruntime.LockOSThread()
-		before := threadCPU()
-		for threadCPU()-before < time.Second/2 { // another's work
+		before := api.ThreadCPU()
+		for api.ThreadCPU()-before < time.Second/2 { // another's work
 		}
-		took += threadCPU() - before
+		took += api.ThreadCPU() - before
 		goruntime.UnlockOSThread()
 		stretch()
 		if few := l.spent.own < l.spent.use/2; few != counted || l.spent.use < 0.02 {

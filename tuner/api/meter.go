@@ -13,7 +13,7 @@ import (
 type Meter struct {
 	ns     atomic.Int64
 	locked bool // the goroutine that accepts has its thread for itself
-	at     int64
+	at     time.Duration
 }
 
 // Note is called by the one goroutine that accepts, after each connection. The thread is the goroutine's from
@@ -25,10 +25,10 @@ func (m *Meter) Note() {
 	if !m.locked {
 		goruntime.LockOSThread()
 		m.locked = true
-		m.at = threadCPU()
+		m.at = ThreadCPU()
 	}
-	now := threadCPU()
-	m.ns.Add(now - m.at)
+	now := ThreadCPU()
+	m.ns.Add(int64(now - m.at))
 	m.at = now
 }
 
@@ -36,10 +36,11 @@ func (m *Meter) Note() {
 // each connection to this one [measured: 0.38 and 0.49 at 1,000 a second].
 func (m *Meter) Spent() time.Duration { return time.Duration(m.ns.Load() * 3 / 2) }
 
-func threadCPU() int64 {
-	var t unix.Timespec
-	if unix.ClockGettime(unix.CLOCK_THREAD_CPUTIME_ID, &t) != nil {
-		return 0
+// ThreadCPU is the CPU time of the calling thread: it is exact, and a busy host does not make it more.
+func ThreadCPU() time.Duration {
+	var ts unix.Timespec
+	if unix.ClockGettime(unix.CLOCK_THREAD_CPUTIME_ID, &ts) != nil {
+		return 0 // Linux has this clock since 2.6.12
 	}
-	return t.Nano()
+	return time.Duration(ts.Nano())
 }

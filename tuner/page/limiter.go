@@ -7,7 +7,7 @@ import (
 	"sync"
 	"time"
 
-	"golang.org/x/sys/unix"
+	"github.com/trimtab/trimtab/tuner/api"
 )
 
 // What answers may cost together: less than a third of the daemon's own budget of 0.02 CPUs
@@ -43,7 +43,7 @@ type rateLimiter struct {
 }
 
 func newLimiter(factor time.Duration) *rateLimiter {
-	return &rateLimiter{slot: make(chan struct{}, 1), factor: factor, unpaid: maxUnpaid, unpaidAnew: anewUnpaid, most: maxStale, clock: threadCPU}
+	return &rateLimiter{slot: make(chan struct{}, 1), factor: factor, unpaid: maxUnpaid, unpaidAnew: anewUnpaid, most: maxStale, clock: api.ThreadCPU}
 }
 
 // newReportLimiter is that of reports: they are dear, and what they are made from is stored once a
@@ -99,13 +99,4 @@ func (l *rateLimiter) owes(unpaid time.Duration) time.Duration {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return max(time.Until(l.paid), 0) - l.factor*unpaid // the zero time is further away than a Duration
-}
-
-// threadCPU is exact, and a busy host does not make it more.
-func threadCPU() time.Duration {
-	var ts unix.Timespec
-	if unix.ClockGettime(unix.CLOCK_THREAD_CPUTIME_ID, &ts) != nil {
-		return 0 // Linux has this clock since 2.6.12
-	}
-	return time.Duration(ts.Nano())
 }
