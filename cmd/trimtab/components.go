@@ -21,6 +21,7 @@ import (
 	probecgroup "github.com/trimtab/trimtab/probes/cgroup"
 	"github.com/trimtab/trimtab/probes/child"
 	"github.com/trimtab/trimtab/probes/network"
+	"github.com/trimtab/trimtab/probes/procfs"
 	"github.com/trimtab/trimtab/probes/uprobe"
 	"github.com/trimtab/trimtab/runtime"
 	"github.com/trimtab/trimtab/runtime/cgroup"
@@ -371,24 +372,12 @@ type handoverMark struct {
 	SinceBootNs int64 `json:"sinceBoot,omitempty"`
 }
 
-// age is how long ago the mark was left, in this boot; below 0: nobody can tell.
+// age is how long ago the mark was left, in this boot.
 func (m handoverMark) age() time.Duration {
 	if m.SinceBootNs == 0 {
 		return time.Since(time.Unix(0, m.UnixNs))
 	}
-	now, err := sinceBoot()
-	if err != nil {
-		return -1
-	}
-	return now - time.Duration(m.SinceBootNs)
-}
-
-func sinceBoot() (time.Duration, error) {
-	var ts unix.Timespec
-	if err := unix.ClockGettime(unix.CLOCK_BOOTTIME, &ts); err != nil {
-		return 0, fmt.Errorf("read the time since boot: %w", err)
-	}
-	return time.Duration(ts.Nano()), nil
+	return time.Duration(procfs.BootNs() - m.SinceBootNs)
 }
 
 // handoverFor is how long a mark counts: a restart or an upgrade takes seconds,
@@ -400,11 +389,7 @@ func (p *components) markHandover() error {
 	if err != nil {
 		return err
 	}
-	up, err := sinceBoot()
-	if err != nil {
-		return err
-	}
-	return p.state.PutState(topicHandover, handoverMark{Boot: boot, UnixNs: time.Now().UnixNano(), SinceBootNs: int64(up)})
+	return p.state.PutState(topicHandover, handoverMark{Boot: boot, UnixNs: time.Now().UnixNano(), SinceBootNs: procfs.BootNs()})
 }
 
 // takeHandover reads the mark and removes it, so that a crash from now on restores.

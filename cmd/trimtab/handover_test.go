@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/trimtab/trimtab/probes/procfs"
 	"github.com/trimtab/trimtab/runtime/cgroup"
 	"github.com/trimtab/trimtab/tuner/statefile"
 )
@@ -16,10 +17,7 @@ func TestHandoverIsTakenOnce(t *testing.T) {
 		t.Fatal(err)
 	}
 	now := time.Now()
-	up, err := sinceBoot()
-	if err != nil {
-		t.Fatal(err)
-	}
+	up := time.Duration(procfs.BootNs())
 	for name, c := range map[string]struct {
 		mark handoverMark
 		want bool

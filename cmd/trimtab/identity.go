@@ -13,6 +13,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/trimtab/trimtab/probes/procfs"
 	"github.com/trimtab/trimtab/runtime"
 	"github.com/trimtab/trimtab/tuner/config"
 	"github.com/trimtab/trimtab/tuner/identity"
@@ -108,8 +109,7 @@ const freshFor = 3 * time.Second
 // fresh reports whether a container has just started.
 func fresh(id runtime.ID) bool {
 	const tick = time.Second / 100 // USER_HZ, on all that Linux runs on
-	now, err := sinceBoot()
-	return err == nil && id.StartTick > 0 && now-time.Duration(id.StartTick)*tick < freshFor
+	return id.StartTick > 0 && time.Duration(procfs.BootNs())-time.Duration(id.StartTick)*tick < freshFor
 }
 
 // firstLine of a small file of the kernel; "" where there is none.

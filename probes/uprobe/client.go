@@ -9,10 +9,9 @@ import (
 	"slices"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/trimtab/trimtab/probes"
 	"github.com/trimtab/trimtab/probes/bpf"
+	"github.com/trimtab/trimtab/probes/procfs"
 	"github.com/trimtab/trimtab/probes/uprobe/symbols"
 )
 
@@ -228,13 +227,7 @@ func (c *Client) settle(p *process, m *member) {
 }
 
 // nowTick is the time as /proc/PID/stat counts it: hundredths of a second since boot.
-func nowTick() uint64 {
-	var ts unix.Timespec
-	if err := unix.ClockGettime(unix.CLOCK_BOOTTIME, &ts); err != nil {
-		return 0
-	}
-	return uint64(ts.Nano() / int64(10*time.Millisecond))
-}
+func nowTick() uint64 { return uint64(procfs.BootNs() / int64(10*time.Millisecond)) }
 
 // turn decides whether the hook is on until the next reading; cost is what a hit costs.
 func (h *containerHook) turn(now time.Time, cost ProbeCost) {
