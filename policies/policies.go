@@ -99,8 +99,6 @@ type Job struct {
 	ByMemory Curve  `json:"memory,omitzero"`
 	Paging   Paging `json:"paging,omitzero"`
 
-	// Similar is what known jobs like it were found to need; nil: none is like it.
-	Similar *Similar `json:"similar,omitempty"`
 	// GPUs are the devices on which it lately ran kernels. Devices are those that it was
 	// granted, in the order of their nodes; nil: not known. Elastic: it is told when they change.
 	GPUs    float64  `json:"gpus,omitempty"`

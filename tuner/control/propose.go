@@ -88,7 +88,7 @@ func (c *Controller) job(in Input, s *containerState, d *Decision) policies.Job 
 		Key: s.key, Name: s.c.Name, Enrolment: s.c.Enrolment, Now: s.c.Now, Original: s.originals(),
 		Verdict: s.verdicts.Agreed(k.Agree), Breakdown: r.Breakdown, Rate: r.Rate, Cost: verdict.Cost(k, r), CostOK: verdict.Unsteady(k, r, c.stolen.usual) == "" && r.Window != nil,
 		CPU: c.cpuUse(s), Curve: s.learned.curve, Correction: s.learned.correction, Memory: s.memoryUse(k), ByMemory: s.learned.byMemory, Paging: s.learned.paging.Paging,
-		Similar: s.known.similar, GPUs: s.gpusUsed(c.now()), Devices: c.granted(s), Elastic: s.c.Elastic,
+		GPUs: s.gpusUsed(c.now()), Devices: c.granted(s), Elastic: s.c.Elastic,
 	}
 	if s.learned.unsteady >= curveKept {
 		j.Curve = policies.Curve{}
@@ -404,7 +404,7 @@ func (c *Controller) guarded(key string) *guard.Container {
 		return nil
 	}
 	k := c.k()
-	g := &guard.Container{Key: key, Name: s.c.Name, Enrolment: s.c.Enrolment, Now: s.c.Now, Original: s.c.Original, Yielded: s.c.Yielded, Memory: s.memoryUse(k), Changed: s.changed() || s.plan != "",
+	g := &guard.Container{Enrolment: s.c.Enrolment, Now: s.c.Now, Original: s.c.Original, Yielded: s.c.Yielded, Memory: s.memoryUse(k), Changed: s.changed() || s.plan != "",
 		CoolSeconds: max(0, float64(s.coolNs-c.now())/1e9)}
 	if s.c.Busy || s.answers > 0 {
 		g.Fixed, g.FixedGate = writing, guard.GateFixed

@@ -49,7 +49,6 @@ type Rejection struct {
 
 // Container is one container as the guard knows it.
 type Container struct {
-	Key, Name     string
 	Enrolment     policies.Enrolment
 	Now, Original runtime.Values
 	Yielded       []runtime.Knob

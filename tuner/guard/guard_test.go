@@ -16,7 +16,7 @@ const mib = 1 << 20
 // container may be tuned in all ways, and nothing of it was changed yet.
 func container() *Container {
 	now := runtime.Values{runtime.KnobCPUQuota: "40000 100000", runtime.KnobCPUWeight: "1024", runtime.KnobMemoryLimit: runtime.IntValue(1000 * mib), runtime.KnobGPU: "GPU-a,GPU-b"}
-	return &Container{Key: "a", Name: "a", Enrolment: policies.Enrolment{Mode: policies.ModeTune, Knobs: []string{"cpu", "memory", "gpu"}}, Now: now, Original: now.Clone(),
+	return &Container{Enrolment: policies.Enrolment{Mode: policies.ModeTune, Knobs: []string{"cpu", "memory", "gpu"}}, Now: now, Original: now.Clone(),
 		Memory: policies.MemoryUse{Read: true, Current: 900 * mib, Held: 300 * mib, Limit: 1000 * mib}, Readings: 20}
 }
 
@@ -26,12 +26,12 @@ func limits() Limits {
 }
 
 func change(c *Container, k runtime.Knob, to runtime.Value) policies.Change {
-	return policies.Change{Key: c.Key, Name: c.Name, Knob: k, From: c.Now[k], To: to, Take: to.Quantity() < c.Now[k].Quantity()}
+	return policies.Change{Key: "a", Name: "a", Knob: k, From: c.Now[k], To: to, Take: to.Quantity() < c.Now[k].Quantity()}
 }
 
 func check(c *Container, l Limits, kind policies.Kind, changes ...policies.Change) (policies.Plan, []Rejection) {
 	return Check(policies.DefaultConstants(), l, func(key string) *Container {
-		if key == c.Key {
+		if key == "a" {
 			return c
 		}
 		return nil
