@@ -110,7 +110,7 @@ func TestUnitLetsOthersBeTold(t *testing.T) {
 	// A later line takes from what an earlier one gives: there is none but these.
 	for key, want := range map[string][]string{
 		"RestrictAddressFamilies": {"AF_UNIX AF_INET AF_INET6 AF_NETLINK"},
-		"SystemCallFilter":        {"@system-service seccomp bpf perf_event_open", "~process_vm_readv process_vm_writev pidfd_getfd @resources"},
+		"SystemCallFilter":        {"@system-service seccomp landlock_create_ruleset landlock_add_rule landlock_restrict_self bpf perf_event_open", "~process_vm_readv process_vm_writev pidfd_getfd @resources"},
 	} {
 		var got []string
 		for _, m := range regexp.MustCompile(`(?m)^\s*`+key+`\s*=\s*(.*)$`).FindAllStringSubmatch(unit, -1) {

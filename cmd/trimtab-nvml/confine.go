@@ -13,7 +13,7 @@ import (
 )
 
 // refused are system calls by which a process under root's user ID, without one capability, could
-// still reach others: engines' sockets, other processes, new namespaces. NVML needs none. It asks
+// still reach others: engines' sockets, other processes, new namespaces, modes of files. NVML needs none. It asks
 // nvidia-persistenced by a socket and starts nvidia-modprobe, and goes on where either is refused.
 //
 //trimtab:table read only
@@ -32,6 +32,10 @@ var refused = []uint32{
 	unix.SYS_BPF, unix.SYS_PERF_EVENT_OPEN, unix.SYS_USERFAULTFD,
 	unix.SYS_INIT_MODULE, unix.SYS_FINIT_MODULE, unix.SYS_DELETE_MODULE, unix.SYS_KEXEC_LOAD, unix.SYS_KEXEC_FILE_LOAD, unix.SYS_REBOOT,
 	unix.SYS_ADD_KEY, unix.SYS_REQUEST_KEY, unix.SYS_KEYCTL,
+	// Files' owners, modes, times and attributes, by path: no rule of Landlock's covers these.
+	unix.SYS_FCHMOD, unix.SYS_FCHMODAT, unix.SYS_FCHMODAT2, unix.SYS_FCHOWN, unix.SYS_FCHOWNAT, unix.SYS_UTIMENSAT,
+	unix.SYS_SETXATTR, unix.SYS_LSETXATTR, unix.SYS_FSETXATTR, unix.SYS_REMOVEXATTR, unix.SYS_LREMOVEXATTR, unix.SYS_FREMOVEXATTR,
+	unix.SYS_SETXATTRAT, unix.SYS_REMOVEXATTRAT, unix.SYS_FILE_SETATTR, unix.SYS_TRUNCATE,
 }
 
 // onOneself are system calls that are left where their first argument, a process, is the caller or 0.
@@ -89,7 +93,8 @@ func filter(goarch string, pid uint32) ([]unix.SockFilter, error) {
 	all := refused
 	if goarch == "amd64" {
 		f = append(f, jump(unix.BPF_JGE, x32Calls, 0, 1), no)
-		all = append(all[:len(all):len(all)], 57, 58) // fork and vfork, which arm64 does not have
+		// fork, vfork, chmod, chown, lchown, utime, utimes and futimesat, which arm64 does not have
+		all = append(all[:len(all):len(all)], 57, 58, 90, 92, 94, 132, 235, 261)
 	}
 	for _, number := range all {
 		f = append(f, jump(unix.BPF_JEQ, number, 0, 1), no)

@@ -8,7 +8,7 @@
 // symbol the driver lacks ends it: both cost readings of that device and nothing else. Each call is
 // looked up before it is made, and its name is told by the shared page, so that the daemon can name
 // what hung and ask the next child to leave it out. It holds no privilege, and reaches no other
-// process and no socket (confine).
+// process and no socket (confine), and no file but the library's own (confineFiles).
 package main
 
 import (
@@ -26,6 +26,7 @@ import (
 )
 
 func main() {
+	goruntime.LockOSThread() // the library's thread-local state stays in one place
 	if err := childMain(strings.TrimPrefix(os.Args[len(os.Args)-1], wire.LibraryFlag)); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
@@ -36,6 +37,7 @@ func childMain(path string) error {
 	if !startedByParent() {
 		return errors.New("trimtab-nvml is started by trimtab alone: use `trimtab doctor`")
 	}
+	rules := confineFiles(path)
 	_ = unix.Setrlimit(unix.RLIMIT_CORE, &unix.Rlimit{}) // a driver's crash needs no file of ours
 	unix.CloseOnExec(wire.PageFD)
 	unix.CloseOnExec(wire.AnswerFD)
@@ -49,8 +51,7 @@ func childMain(path string) error {
 		readRequests(os.Stdin, requests)
 		os.Exit(0) // the parent is gone or done; a call that hangs shall not keep us
 	}()
-	goruntime.LockOSThread() // the library's thread-local state stays in one place
-	return serve(path, p, requests, os.NewFile(wire.AnswerFD, "answers"))
+	return serve(path, rules, p, requests, os.NewFile(wire.AnswerFD, "answers"))
 }
 
 // startedByParent: the two files are what a parent hands over.
@@ -72,12 +73,12 @@ func readRequests(r io.Reader, into chan<- wire.Request) {
 
 // serve opens the library at the first request, which says what to leave out, and
 // answers until there are no more.
-func serve(path string, p *wire.Page, requests <-chan wire.Request, out io.Writer) error {
+func serve(path string, rules fileRules, p *wire.Page, requests <-chan wire.Request, out io.Writer) error {
 	var s *session
 	for q := range requests {
 		if s == nil {
 			var why *wire.Failure
-			if s, why = openSession(path, p, q); why != nil {
+			if s, why = openSession(path, rules, p, q); why != nil {
 				return wire.WriteLine(out, wire.Answer{Failed: why})
 			}
 			if err := wire.WriteLine(out, wire.Answer{Hello: &s.hello}); err != nil {

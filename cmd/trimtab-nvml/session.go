@@ -34,26 +34,30 @@ type session struct {
 }
 
 // openSession loads and initialises the library and finds the devices.
-func openSession(path string, p *wire.Page, q wire.Request) (*session, *wire.Failure) {
-	if err := confine(); err != nil { // before the first line of the library's runs
+func openSession(path string, rules fileRules, p *wire.Page, q wire.Request) (*session, *wire.Failure) {
+	err := rules.err
+	if err == nil {
+		err = confine() // before the first line of the library's runs
+	}
+	if err != nil {
 		return nil, &wire.Failure{Why: "the library is not loaded: " + err.Error()}
 	}
 	lib, err := openLibrary(path, p)
 	if err != nil {
-		return nil, noLibrary(err)
+		return nil, noLibrary(err, rules)
 	}
-	s := &session{lib: lib, hello: wire.Hello{Protocol: wire.Protocol}}
+	s := &session{lib: lib, hello: wire.Hello{Protocol: wire.Protocol, Landlock: rules.abi, NoLandlock: rules.lacks}}
 	s.leaveOut(q.Skip)
 	whole := asker{lib: lib}
 	if c := whole.call(lib.newest("nvmlInit_v2", "nvmlInit"), lib.api.Init); c != wire.OK {
-		return nil, noInit(c)
+		return nil, noInit(c, rules)
 	}
 	s.hello.Virtual = lib.has(virtualSymbol)
 	s.hello.Driver = whole.text("nvmlSystemGetDriverVersion", lib.api.SystemGetDriverVersion)
 	s.hello.NVML = whole.text("nvmlSystemGetNVMLVersion", lib.api.SystemGetNVMLVersion)
 	n, c := get(&whole, lib.newest("nvmlDeviceGetCount_v2", "nvmlDeviceGetCount"), lib.api.DeviceGetCount)
 	if c != wire.OK {
-		return nil, &wire.Failure{Why: "the driver's devices cannot be counted: " + c.String()}
+		return nil, rules.blame(&wire.Failure{Why: "the driver's devices cannot be counted: " + c.String()})
 	}
 	if n == 0 {
 		return nil, &wire.Failure{Why: "the driver has no device", Normal: true}
@@ -66,25 +70,25 @@ func openSession(path string, p *wire.Page, q wire.Request) (*session, *wire.Fai
 }
 
 // noLibrary, by the loader's own sentence, tells a host without NVIDIA's driver from one whose driver is installed by half.
-func noLibrary(err error) *wire.Failure {
+func noLibrary(err error, rules fileRules) *wire.Failure {
 	_, driver := os.Stat("/proc/driver/nvidia/version")
 	if errors.Is(driver, fs.ErrNotExist) {
 		return &wire.Failure{Why: "no NVIDIA driver here (" + err.Error() + ")", Normal: true}
 	}
-	return &wire.Failure{Why: fmt.Sprintf("the NVIDIA driver is loaded, but its library is not to be had: %v; "+
-		"install the driver's user-space package (libnvidia-compute, nvidia-utils)", err)}
+	return rules.blame(&wire.Failure{Why: fmt.Sprintf("the NVIDIA driver is loaded, but its library is not to be had: %v; "+
+		"install the driver's user-space package (libnvidia-compute, nvidia-utils)", err)})
 }
 
-func noInit(c wire.Code) *wire.Failure {
+func noInit(c wire.Code, rules fileRules) *wire.Failure {
 	switch c {
 	case wire.NoDriver, wire.NoDevice:
-		return &wire.Failure{Why: "NVML: " + c.String(), Normal: true}
+		return rules.blame(&wire.Failure{Why: "NVML: " + c.String(), Normal: true})
 	case wire.Mismatch:
 		return &wire.Failure{Why: "NVML: " + c.String() + ": the driver was upgraded; reload its kernel modules or restart the host"}
 	case wire.NoSymbol:
 		return &wire.Failure{Why: "the library has no nvmlInit_v2: it is not NVML, or a broken one"}
 	}
-	return &wire.Failure{Why: "nvmlInit_v2: " + c.String()}
+	return rules.blame(&wire.Failure{Why: "nvmlInit_v2: " + c.String()})
 }
 
 func (s *session) leaveOut(keys []wire.CallKey) {

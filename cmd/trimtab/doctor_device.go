@@ -71,6 +71,9 @@ func examineGPU(s gpuSummary, err error) []finding {
 		return []finding{{What: "GPU", Level: levelOK, Text: s.Absent}, supportFinding(rowNoGPU)}
 	}
 	out := []finding{{What: "GPU", Level: levelOK, Text: gpuText(s)}}
+	if s.Files != "" {
+		out = append(out, finding{What: "GPU", Level: levelOK, Text: s.Files})
+	}
 	for _, d := range s.Devices {
 		out = append(out, examineMemoryErrors(d)...)
 		if d.Lost != "" {

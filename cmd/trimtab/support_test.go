@@ -89,8 +89,8 @@ func TestExamineGPU(t *testing.T) {
 			[]string{"ok GPUs: 3", "ok device 0 (GPU-0), its memory: 4 corrected since the driver was loaded",
 				"degraded device 1 (GPU-1), its memory: 4 errors that ECC cannot correct since the driver was loaded, 4 rows remapped, no spare row was left for a bad one",
 				"degraded device 2 (GPU-2), its memory: one more row is remapped at the next reset", "ok one container on a GPU"}},
-		"virtual": {gpuSummary{Summary: nvml.Summary{Devices: []probes.Device{{UUID: "GPU-0", Virtual: true, Sharing: "mps"}}, Silent: []string{"nvmlDeviceGetSamples"}}}, nil,
-			[]string{"ok virtual, no real device: GPUs: 1; shared now: mps", "degraded nvmlDeviceGetSamples did not answer", "ok MPS", "ok trimtab's virtual GPU"}},
+		"virtual": {gpuSummary{Summary: nvml.Summary{Devices: []probes.Device{{UUID: "GPU-0", Virtual: true, Sharing: "mps"}}, Files: "the library opens its own", Silent: []string{"nvmlDeviceGetSamples"}}}, nil,
+			[]string{"ok virtual, no real device: GPUs: 1; shared now: mps", "ok the library opens its own", "degraded nvmlDeviceGetSamples did not answer", "ok MPS", "ok trimtab's virtual GPU"}},
 		"the host computes too": {gpuSummary{Summary: nvml.Summary{Devices: []probes.Device{{UUID: "GPU-0"}}}, host: true}, nil, []string{"ok GPUs: 1", "ok one container on a GPU", "ok processes of the host"}},
 	} {
 		got := examineGPU(c.summary, c.err)

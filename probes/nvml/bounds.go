@@ -46,7 +46,7 @@ func bounded(a *wire.Answer) error {
 	}
 	var errs []error
 	if h := a.Hello; h != nil {
-		errs = append(errs, texts(maxName, h.Driver, h.NVML))
+		errs = append(errs, texts(maxName, h.Driver, h.NVML, h.NoLandlock))
 	}
 	if f := a.Failed; f != nil {
 		errs = append(errs, texts(maxText, f.Why))

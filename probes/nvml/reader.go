@@ -251,7 +251,7 @@ func (r *Reader) reading(ctx context.Context, p *process) (lost bool, err error)
 		case a.Hello != nil && a.Hello.Protocol != wire.Protocol:
 			return false, &wire.Failure{Why: ChildName + " is of another version than this daemon: restart trimtab, or install the whole package"}
 		case a.Hello != nil:
-			r.update(func(b *book) { b.hello = *a.Hello })
+			r.greet(*a.Hello)
 		case a.Device != nil:
 			a.Device.AtNs = max(0, min(a.Device.AtNs, procfs.MonotonicNs())) // else it would never be old
 			if r.update(func(b *book) { err = b.take(*a.Device, a.Cursor, time.Now()) }); err != nil {
@@ -272,6 +272,26 @@ func (r *Reader) reading(ctx context.Context, p *process) (lost bool, err error)
 		}
 	}
 	return false, fmt.Errorf("%w: a reading of it has no end", errNotOurs)
+}
+
+// greet takes what a library says of itself. Whether the child is confined is logged once.
+func (r *Reader) greet(h wire.Hello) {
+	known := ""
+	r.update(func(b *book) { known, b.hello = confinement(b.hello), h })
+	if is := confinement(h); is != known {
+		r.o.Logger.Info(is)
+	}
+}
+
+// confinement says which files the child's library may open; "" before it greeted.
+func confinement(h wire.Hello) string {
+	switch {
+	case h.Protocol == 0:
+		return ""
+	case h.Landlock > 0:
+		return fmt.Sprintf("NVIDIA's library opens no files but its own (Landlock, ABI %d)", h.Landlock)
+	}
+	return "NVIDIA's library may open any file of root's, trimtab's state and config among them: " + cmp.Or(h.NoLandlock, "why is not known")
 }
 
 func (r *Reader) request() wire.Request {
@@ -330,6 +350,7 @@ type Summary struct {
 	Driver  string // version
 	NVML    string // version
 	Virtual bool   // trimtab's own virtual GPU answers
+	Files   string // which files the library may open, in words
 	Devices []probes.Device
 	// Answers is what each function said last, by device (UUID, or "" for the library).
 	Answers []wire.Outcome
@@ -375,7 +396,7 @@ func (r *Reader) summary() (s Summary, news <-chan struct{}, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	b := &r.book
-	s = Summary{Driver: b.hello.Driver, NVML: b.hello.NVML, Virtual: b.hello.Virtual, Silent: append([]string(nil), b.silent...)}
+	s = Summary{Driver: b.hello.Driver, NVML: b.hello.NVML, Virtual: b.hello.Virtual, Files: confinement(b.hello), Silent: append([]string(nil), b.silent...)}
 	switch {
 	case b.why != "" && b.normal:
 		s.Absent = b.why

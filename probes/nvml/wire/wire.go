@@ -21,7 +21,7 @@ const (
 
 // Protocol grows with each change of what is said: an upgrade replaces the child under a daemon
 // that runs.
-const Protocol = 3
+const Protocol = 4
 
 // AllCalls in the place of a call's name stands for all calls of the device.
 const AllCalls = "*"
@@ -77,6 +77,10 @@ type Hello struct {
 	Driver  string `json:"driver"` // version
 	NVML    string `json:"nvml"`   // version
 	Virtual bool   `json:"virtual,omitempty"`
+
+	// Landlock is the kernel's ABI by which the child is kept to the library's own files; 0: to none.
+	Landlock   int    `json:"landlock,omitempty"`
+	NoLandlock string `json:"noLandlock,omitempty"` // why 0
 }
 
 // Failure says why there is nothing to read.

@@ -1,0 +1,84 @@
+//go:build cgo
+
+package main
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sys/unix"
+)
+
+// ldconfig's folders, with files that include others, and themselves.
+func TestConfFolders(t *testing.T) {
+	dir := t.TempDir()
+	for name, text := range map[string]string{
+		"ld.so.conf":  "# a remark\n/opt/a /opt/b:/opt/c # another\nhwcap 0 nosegneg\n\ninclude more/*.conf\n/opt/d=libc6\n",
+		"more/1.conf": fmt.Sprintf("/opt/e\ninclude %s/ld.so.conf.gone\n", dir), "more/2.conf": "/opt/f",
+		"loop.conf": "/opt/g\ninclude loop.conf\n",
+	} {
+		file := filepath.Join(dir, name)
+		if err := os.MkdirAll(filepath.Dir(file), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want := []string{"/opt/a", "/opt/b", "/opt/c", "/opt/e", "/opt/f", "/opt/d"}
+	if diff := cmp.Diff(want, confFolders(filepath.Join(dir, "ld.so.conf"), maxIncludes)); diff != "" {
+		t.Error(diff)
+	}
+	if got := confFolders(filepath.Join(dir, "loop.conf"), maxIncludes); len(got) != maxIncludes {
+		t.Errorf("a file that includes itself is read %d times, want %d", len(got), maxIncludes)
+	}
+}
+
+// LD_LIBRARY_PATH opens the folders that it names, and never the whole host or one that moves with the process.
+func TestLibraryFolders(t *testing.T) {
+	dir := t.TempDir()
+	whole := filepath.Join(dir, "whole")
+	if err := os.Symlink("/", whole); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("LD_LIBRARY_PATH", dir+":/:.:"+whole+":/nonexistent;/;/etc/passwd")
+	got := libraryFolders()
+	if !slices.Contains(got, dir) {
+		t.Errorf("%s is not among %q", dir, got)
+	}
+	for _, no := range []string{"/", ".", whole, "/nonexistent", "/etc/passwd"} {
+		if slices.Contains(got, no) {
+			t.Errorf("%s is among %q", no, got)
+		}
+	}
+}
+
+// What the program itself is made of is found where it is.
+func TestMappedFiles(t *testing.T) {
+	files, err := mappedFiles()
+	if err != nil {
+		t.Fatal(err)
+	}
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !slices.Contains(files, self) || !slices.ContainsFunc(files, func(f string) bool { return filepath.Base(f) == "libc.so.6" }) {
+		t.Errorf("%q", files)
+	}
+}
+
+func TestNoLandlock(t *testing.T) {
+	for err, want := range map[error]string{
+		unix.ENOSYS: "this kernel has no Landlock (Linux 5.13 or later may have it)", unix.EOPNOTSUPP: "Landlock is not switched on in this kernel (its parameter lsm=)",
+		unix.EPERM: "a filter of system calls refuses Landlock (the service's SystemCallFilter=)", unix.EIO: "Landlock does not answer: input/output error",
+	} {
+		if got := noLandlock(err); got != want {
+			t.Errorf("%v: %q, want %q", err, got, want)
+		}
+	}
+}
