@@ -170,7 +170,7 @@ func openable(library string) (rules []landlock.Rule) {
 	// What the kernel tells of itself. Landlock keeps /proc/PID of others closed where their memory,
 	// open files, root or environment could be read.
 	permit(readTree, "/proc", "/sys/bus", "/sys/class", "/sys/dev", "/sys/devices", "/sys/module")
-	permit(readTree, "/sys/kernel/mm") // Go's run time and the C library's malloc look at huge pages
+	permit(readTree, "/sys/kernel/mm", "/sys/fs/cgroup") // Go's run time looks at huge pages, and for a quota
 	permit(readFile, "/dev/random", "/dev/urandom")
 	permit(useFile, "/dev/null", "/dev/zero")
 	nodes, _ := filepath.Glob("/dev/nvidia*") // the pattern is good
