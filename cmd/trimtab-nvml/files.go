@@ -247,11 +247,10 @@ func confFolders(file string, deep int) (dirs []string) {
 	return dirs
 }
 
-// control is opened by every call of NVML.
+// control is opened by every NVML.
 const control = "/dev/nvidiactl"
 
-// blame names the rules in a failure that they may be the cause of. What is normal stays so, unless
-// they keep the library from its device.
+// blame names the rules in a failure that they may be the cause of.
 func (r fileRules) blame(f *wire.Failure) *wire.Failure {
 	if r.abi == 0 {
 		return f
@@ -260,11 +259,17 @@ func (r fileRules) blame(f *wire.Failure) *wire.Failure {
 	if err == nil {
 		_ = unix.Close(fd)
 	}
+	return blamed(f, err)
+}
+
+// blamed is a failure under the rules, by what an open of NVML's own node gives. What is normal stays
+// so, unless the library is kept from it.
+func blamed(f *wire.Failure, open error) *wire.Failure {
 	switch {
-	case errors.Is(err, unix.EACCES):
+	case errors.Is(open, unix.EACCES):
 		return &wire.Failure{Why: f.Why + "; the child may not open " + control + ": Landlock, or the node's owner and mode"}
-	case !f.Normal:
-		f.Why += "; the child opens only files that docs/security.md lists (Landlock): another that the library needs would be the cause"
+	case f.Normal:
+		return f
 	}
-	return f
+	return &wire.Failure{Why: f.Why + "; the child opens only files that docs/security.md lists (Landlock): another that the library needs would be the cause"}
 }

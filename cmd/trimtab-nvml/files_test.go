@@ -7,10 +7,13 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
+
+	"github.com/trimtab/trimtab/probes/nvml/wire"
 )
 
 // ldconfig's folders, with files that include others, and themselves.
@@ -80,5 +83,27 @@ func TestNoLandlock(t *testing.T) {
 		if got := noLandlock(err); got != want {
 			t.Errorf("%v: %q, want %q", err, got, want)
 		}
+	}
+}
+
+// Under the rules a failure that they may have made names them; what is normal is so only where they did not.
+func TestBlame(t *testing.T) {
+	const driver = "the driver is not loaded"
+	for name, c := range map[string]struct {
+		failure wire.Failure
+		open    error
+		want    string
+		normal  bool
+	}{
+		"no driver":            {wire.Failure{Why: driver, Normal: true}, unix.ENOENT, driver, true},
+		"a node that is kept":  {wire.Failure{Why: driver, Normal: true}, unix.EACCES, driver + "; the child may not open /dev/nvidiactl: Landlock", false},
+		"a file that is kept?": {wire.Failure{Why: "error 999"}, nil, "error 999; the child opens only files that docs/security.md lists (Landlock)", false},
+	} {
+		if got := blamed(&c.failure, c.open); !strings.HasPrefix(got.Why, c.want) || got.Normal != c.normal {
+			t.Errorf("%s: %+v", name, *got)
+		}
+	}
+	if got := (fileRules{}).blame(&wire.Failure{Why: "error 999"}); got.Why != "error 999" {
+		t.Errorf("without rules: %+v", *got)
 	}
 }
