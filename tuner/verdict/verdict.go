@@ -224,7 +224,7 @@ func host(k *policies.Constants, r observe.Reading) (policies.Verdict, bool) {
 	}
 	v := policies.Verdict{Class: policies.ClassCompute, Cause: policies.CauseHost, Severity: cpu}
 	switch {
-	case throttled >= k.Notable:
+	case throttled >= k.Notable && (throttled >= contended || quotaBinds(k, r)): // else a higher quota would go unspent
 		v.Severity, v.Relief = throttled, policies.ReliefQuota
 		v.Why = fmt.Sprintf("the trainer itself is out of CPU quota %.0f %% of its time", 100*throttled)
 	case contended >= k.Notable:

@@ -341,6 +341,31 @@ func TestNoReliefInAWeightBeyondTheRight(t *testing.T) {
 	}
 }
 
+// TestTheQueueIsToldWhereTheQuotaGoesUnspent: a burst now and then runs out of quota, and most of
+// the time goes to waiting behind others. A higher quota brings such a job next to nothing.
+func TestTheQueueIsToldWhereTheQuotaGoesUnspent(t *testing.T) {
+	k := policies.DefaultConstants()
+	for name, tt := range map[string]struct {
+		used, throttled, contended float64
+		relief                     string
+		severity                   float64
+	}{
+		"the queue, quota left":   {0.32, 0.11, 0.69, policies.ReliefWeight, 0.69},
+		"the queue, quota spent":  {0.40, 0.11, 0.69, policies.ReliefQuota, 0.11},
+		"the quota, by means low": {0.32, 0.50, 0.20, policies.ReliefQuota, 0.50},
+	} {
+		v := Judge(k, reading(func(r *observe.Reading, s func(policies.Part, float64)) {
+			s(policies.PartThrottled, tt.throttled)
+			s(policies.PartContended, tt.contended)
+			r.Loaders, r.Window.HostIdle, r.Window.Cgroup.QuotaCPUs = 0, 0, 0.4
+			r.Window.Cgroup.CPUNs = uint64(tt.used * float64(r.Window.EndNs-r.Window.StartNs))
+		}))
+		if v.Cause != policies.CauseHost || v.Relief != tt.relief || math.Abs(v.Severity-tt.severity) > 1e-9 {
+			t.Errorf("%s: %s, relief %q, %.2f lost to it; want relief %q, %.2f: %s", name, v.Cause, v.Relief, v.Severity, tt.relief, tt.severity, v.Why)
+		}
+	}
+}
+
 func TestThinEvidenceLowersConfidence(t *testing.T) {
 	sure := Judge(policies.DefaultConstants(), reading(func(*observe.Reading, func(policies.Part, float64)) {})).Confidence
 	for name, edit := range map[string]func(*observe.Reading){
