@@ -374,7 +374,7 @@ func TestMemoryIsDealtOnce(t *testing.T) {
 // within the tick, also while all is paused.
 func TestTakenMemoryGoesBackAtOnce(t *testing.T) {
 	for sign, bite := range map[string]func(j *simJob){
-		"refaults": func(j *simJob) { j.cgroup.RefaultFile += 4000 },
+		"refaults": func(j *simJob) { j.cgroup.RefaultFile += 4000; j.cgroup.EventsMax++ },
 		"pressure": func(j *simJob) { j.cgroup.Memory.SomeUs += 300_000; j.cgroup.Memory.FullUs += 100_000 },
 		"a kill":   func(j *simJob) { j.cgroup.OOMKills++ },
 		"growth":   func(j *simJob) { j.hold(690) },
@@ -413,6 +413,27 @@ func TestTakenMemoryGoesBackAtOnce(t *testing.T) {
 				}
 			})
 		}
+	}
+}
+
+// TestForeignReclaimIsNotTheLimits: a host that evicts what is cold, as DAMON's or a daemon's reclaim
+// does, makes a job read again under any limit. One that it never hit is not blamed, and stays lowered.
+func TestForeignReclaimIsNotTheLimits(t *testing.T) {
+	n := newNode(4)
+	j := n.limited("given", 2000, 500, allowMemory())
+	j.c.Original = runtime.Values{runtime.KnobMemoryLimit: runtime.IntValue(500 * mib), runtime.KnobMemorySwap: runtime.IntValue(1000 * mib)}
+	c := started()
+	lowered := false
+	run(c, n, 60, func(_ int, d Decision) {
+		if lowered = lowered || j.limit() < 2000*mib; lowered {
+			j.cgroup.RefaultFile += 1000
+		}
+		if len(d.Rollback) > 0 {
+			t.Fatalf("back to %d MiB: %s", j.limit()/mib, d.Rollback[0].Why)
+		}
+	})
+	if !lowered {
+		t.Fatal("nothing was taken")
 	}
 }
 

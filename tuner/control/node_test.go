@@ -79,6 +79,9 @@ func (f *fileSet) speed(j *simJob, wanted float64) float64 {
 		f.cached = min(f.bytes, f.cached+bytes)
 	}
 	j.cgroup.RefaultFile += uint64(again / 4096)
+	if room < f.bytes {
+		j.cgroup.EventsMax += uint64(bytes / 4096)
+	}
 	j.block.Reads += uint64(bytes / 65536)
 	j.block.ReadBytes += uint64(bytes)
 	j.block.ReadNs += uint64(1e9 * (1 - rate/wanted))

@@ -232,7 +232,7 @@ func joinCgroup(a, b Window) Cgroup {
 	g.RefaultFile += a.Cgroup.RefaultFile
 	g.MajorFaults += a.Cgroup.MajorFaults
 	g.RefaultAnon += a.Cgroup.RefaultAnon
-	g.OOMKills += a.Cgroup.OOMKills
+	g.OOMKills, g.Hits = g.OOMKills+a.Cgroup.OOMKills, g.Hits+a.Cgroup.Hits
 	g.HasPSI = a.Cgroup.HasPSI && b.Cgroup.HasPSI
 	g.CPUSome = a.Cgroup.CPUSome*aw + b.Cgroup.CPUSome*bw
 	g.MemorySome = a.Cgroup.MemorySome*aw + b.Cgroup.MemorySome*bw

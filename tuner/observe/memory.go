@@ -17,7 +17,7 @@ type MemoryTick struct {
 	Grew               float64 // by so much Held rose since the tick before
 	Reread, Read, Reqs float64 // read again after eviction; from disks in all; requests that read
 	Some, Full, IOSome float64 // PSI, shares
-	Kills              float64
+	Kills, Hits        float64 // Hits: how often it asked for more than its limit
 	CPUs               float64
 }
 
@@ -35,7 +35,7 @@ func (s *State) addMemory(w *Window) {
 	}
 	g := w.Cgroup
 	t := MemoryTick{StartNs: w.StartNs, EndNs: w.EndNs, Current: float64(g.MemoryBytes), Held: float64(g.Anon + g.Shmem), Shm: float64(g.Shmem), Reread: float64(g.RefaultFile+g.RefaultAnon) * pageBytes,
-		Read: float64(w.Block.ReadBytes), Reqs: float64(w.Block.Reads), Some: g.MemorySome, Full: g.MemoryFull, IOSome: g.IOSome, Kills: float64(g.OOMKills), CPUs: w.UsedCPUs()}
+		Read: float64(w.Block.ReadBytes), Reqs: float64(w.Block.Reads), Some: g.MemorySome, Full: g.MemoryFull, IOSome: g.IOSome, Kills: float64(g.OOMKills), Hits: float64(g.Hits), CPUs: w.UsedCPUs()}
 	if n := len(s.Memory); n > 0 {
 		t.Grew = max(0, t.Held-s.Memory[n-1].Held)
 	}

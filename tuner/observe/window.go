@@ -77,7 +77,7 @@ type Cgroup struct {
 	RefaultFile    uint64 // pages
 	MajorFaults    uint64
 	RefaultAnon    uint64 // pages
-	OOMKills       uint64
+	OOMKills, Hits uint64 // Hits: of the limit
 	HasPSI         bool
 	CPUSome        float64 // share of wall time with some task waiting
 	MemorySome     float64
@@ -254,7 +254,7 @@ func diffCgroup(prev, cur probes.Cgroup) Cgroup {
 		Anon: cur.Anon, Shmem: cur.Shmem, AnonGrowth: int64(cur.Anon+cur.Shmem) - int64(prev.Anon+prev.Shmem),
 		RefaultFile: sub(cur.RefaultFile, prev.RefaultFile), MajorFaults: sub(cur.MajorFaults, prev.MajorFaults),
 		RefaultAnon: sub(cur.RefaultAnon, prev.RefaultAnon),
-		OOMKills:    sub(cur.OOMKills, prev.OOMKills), HasPSI: cur.HasPSI && prev.HasPSI,
+		OOMKills:    sub(cur.OOMKills, prev.OOMKills), Hits: sub(cur.EventsMax, prev.EventsMax), HasPSI: cur.HasPSI && prev.HasPSI,
 	}
 	for i, t := range cur.Throttling {
 		if t.QuotaUs > 0 && t.PeriodUs > 0 {
