@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/trimtab/trimtab/policies"
@@ -223,8 +224,14 @@ func quantity(e policies.Evidence) string {
 		return enrolment.FormatBytes(e.Value)
 	case "B/s":
 		return enrolment.FormatBytes(e.Value) + "/s"
+	case "CPUs", "s":
+		return number(e.Value) + " " + e.Unit
 	}
-	return number(e.Value) + " " + Clean(e.Unit)
+	figure := number(e.Value)
+	if e.Value == math.Trunc(e.Value) { // a count
+		figure = strconv.FormatFloat(e.Value, 'f', 0, 64)
+	}
+	return strings.TrimSuffix(figure+" "+Clean(e.Unit), " ")
 }
 
 // prediction shows what a tick costs, and the speeds that follow from it.

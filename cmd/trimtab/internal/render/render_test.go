@@ -425,3 +425,20 @@ func TestBurstsHaveNoKnee(t *testing.T) {
 		}
 	}
 }
+
+// TestCountsHaveNoDecimals: what is counted is shown whole, and what is measured with its decimals.
+func TestCountsHaveNoDecimals(t *testing.T) {
+	for want, e := range map[string]policies.Evidence{
+		"2":              {Value: 2},
+		"0":              {},
+		"14 pages":       {Value: 14, Unit: "pages"},
+		"8 hand-offs":    {Value: 8, Unit: "hand-offs"},
+		"1.00 CPUs":      {Value: 1, Unit: "CPUs"},
+		"4.00 s":         {Value: 4, Unit: "s"},
+		"0.50 hand-offs": {Value: 0.5, Unit: "hand-offs"},
+	} {
+		if got := quantity(e); got != want {
+			t.Errorf("%+v: %q, want %q", e, got, want)
+		}
+	}
+}
