@@ -132,7 +132,7 @@ func TestWordsBesideTheHostsOwnProcesses(t *testing.T) {
 		want string
 	}{
 		"a host full of them": {1.8, "it is entitled to 0.40 CPUs, and the host's own processes leave all containers 0.20"},
-		"a host without":      {0, "it can use 0.40 CPUs and is entitled to 0.40"},
+		"a host without":      {0, "it can use 0.40 CPUs under its quota and is entitled to 0.40"},
 	} {
 		n := newNode(2)
 		n.host = tt.host

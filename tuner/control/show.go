@@ -156,9 +156,9 @@ func (c *Controller) allocation(i int) *state.Allocation {
 		return nil
 	}
 	p, g := c.parties[i], c.rights.Grants[i]
-	need := p.Demand
-	if g.Quota > 0 {
-		need = min(need, g.Quota)
+	need, bound := p.Demand, ""
+	if g.Quota > 0 && g.Quota < need { // more might buy it something
+		need, bound = g.Quota, " under its quota"
 	}
 	a := &state.Allocation{Need: need, CPUs: min(need, g.Obtainable)}
 	if curve := s.learned.curve; curve.Known() && s.loan.stopped == 0 {
@@ -173,7 +173,7 @@ func (c *Controller) allocation(i int) *state.Allocation {
 	case c.node.CPUs-c.node.HostCPUs <= min(1.01*need, 0.99*g.Right):
 		a.Why = fmt.Sprintf("it is entitled to %.2f CPUs, and the host's own processes leave all containers %.2f", g.Right, max(0, c.node.CPUs-c.node.HostCPUs))
 	default:
-		a.Why = fmt.Sprintf("it can use %.2f CPUs and is entitled to %.2f", need, g.Right)
+		a.Why = fmt.Sprintf("it can use %.2f CPUs%s and is entitled to %.2f", need, bound, g.Right)
 	}
 	return a
 }

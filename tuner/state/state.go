@@ -223,7 +223,7 @@ func (w Work) Contradicts(gain, spread float64) bool {
 
 // Allocation is a container's part in the plan of the node.
 type Allocation struct {
-	Need float64 `json:"need"` // CPUs beyond which more buy it nothing
+	Need float64 `json:"need"` // CPUs beyond which more buy it nothing, at most its quota
 	CPUs float64 `json:"cpus"` // that it gets, by weights and quotas
 	Rate float64 `json:"rate"` // predicted, over the best it could reach; 0: not known
 	Why  string  `json:"why"`
