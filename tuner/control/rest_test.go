@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"strings"
 	"testing"
 
 	"pgregory.net/rapid"
@@ -92,6 +93,7 @@ func TestNodesComeToRest(t *testing.T) {
 
 // TestKeptTrialsStand: three jobs on two CPUs. A trial proves a quota, another deals weights, by which the
 // first gets half of what was proven. What is left to it is not what is enough for it: nothing moves again.
+// Nobody left it unused, and that is not told.
 func TestKeptTrialsStand(t *testing.T) {
 	n := newNode(2)
 	for _, j := range []struct {
@@ -103,8 +105,8 @@ func TestKeptTrialsStand(t *testing.T) {
 	}
 	cfg := Defaults()
 	cfg.Objective, cfg.ReserveCPUs = policies.ObjectiveMaxMin, 0.1
-	written := map[runtime.Knob][]int{}
-	run(New(cfg, builtin, "t"), n, 600, func(i int, d Decision) {
+	written, c := map[runtime.Knob][]int{}, New(cfg, builtin, "t")
+	run(c, n, 600, func(i int, d Decision) {
 		for _, o := range slices.Concat(d.Apply, d.Rollback) {
 			for _, ch := range o.Changes {
 				written[ch.Knob] = append(written[ch.Knob], i)
@@ -115,6 +117,9 @@ func TestKeptTrialsStand(t *testing.T) {
 		if at := written[knob]; len(at) == 0 || at[len(at)-1] > 60 {
 			t.Errorf("%s is written at %v s, want by trials in the first minute and no more", knob, at)
 		}
+	}
+	if a := shownAs(t, c, n.jobs[1]).Allocation; a == nil || !strings.Contains(a.Why, "a trial gave it") {
+		t.Errorf("of its quota that a trial proved: %+v", a)
 	}
 }
 
