@@ -414,7 +414,7 @@ func (c *Controller) guarded(key string) *guard.Container {
 		return s.failures.Blocks(k, knob, decrease, c.conditions(s, knob, s.c.Now[knob]))
 	}
 	from := c.baselineFrom(s)
-	g.Readings = len(s.progressSince(k, from).samples(s, from))
+	g.Readings, g.Unseen = len(s.progressSince(k, from).samples(s, from)), map[bool]string{true: "what it gets done shows nowhere, so that no trial could tell"}[s.unseen(k, from)]
 	return g
 }
 

@@ -354,3 +354,17 @@ func TestConfigOutlivesARecording(t *testing.T) {
 		t.Errorf("%v: %+v, want %+v", err, got, want)
 	}
 }
+
+// TestNoTrialWithoutProgressIsTold: on a full host only a trial could give more. Who shows no progress
+// gets none, and is not told for ever that it is being measured.
+func TestNoTrialWithoutProgressIsTold(t *testing.T) {
+	n := newNode(2)
+	n.host = 1.2
+	j := n.addProgram("computes", 0.1, 2, 0)
+	n.addSpinner("other", 2)
+	c := started()
+	run(c, n, 90, nil)
+	if got := c.containers[j.c.Key()].refused.Text; !strings.Contains(got, "shows nowhere") {
+		t.Errorf("after 90 s: %q", got)
+	}
+}

@@ -169,8 +169,7 @@ func (c *Controller) allocation(i int) *state.Allocation {
 	case !p.Active:
 		a.Why = "it uses next to no CPU"
 	case g.Quota > p.OwnQuota && p.OwnQuota > 0:
-		more := map[bool]string{true: "a trial gave it %.2f more", false: "was lent %.2f that nobody used"}[p.Proven >= g.Quota]
-		a.Why = fmt.Sprintf("it is entitled to %.2f CPUs, and "+more, g.Right, g.Quota-p.OwnQuota)
+		a.Why = fmt.Sprintf("it is entitled to %.2f CPUs, and "+map[bool]string{true: "a trial gave it %.2f more", false: "was lent %.2f that nobody used"}[p.Proven >= g.Quota], g.Right, g.Quota-p.OwnQuota)
 	case c.node.CPUs-c.node.HostCPUs <= min(1.01*need, 0.99*g.Right):
 		a.Why = fmt.Sprintf("it is entitled to %.2f CPUs, and the host's own processes leave all containers %.2f", g.Right, max(0, c.node.CPUs-c.node.HostCPUs))
 	default:

@@ -4,6 +4,7 @@
 package guard
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"slices"
@@ -63,6 +64,7 @@ type Container struct {
 	Failed func(knob runtime.Knob, decrease bool) bool
 	// Readings of its progress that a trial could begin with.
 	Readings int
+	Unseen   string // why none will come; "": they will
 }
 
 // Limits are the node's, at one instant.
@@ -161,8 +163,7 @@ func together(k *policies.Constants, l Limits, find func(key string) *Container,
 		case open != "":
 			return Rejection{Gate: GateTrial, Text: open}
 		case ch.Criterion == "" && float64(c.Readings) < k.TrialBaseline:
-			return Rejection{Gate: GateMeasuring, Value: float64(c.Readings), Threshold: k.TrialBaseline,
-				Text: fmt.Sprintf("measuring: %d of %.0f readings of its progress", c.Readings, k.TrialBaseline)}
+			return Rejection{Gate: GateMeasuring, Value: float64(c.Readings), Threshold: k.TrialBaseline, Text: cmp.Or(c.Unseen, fmt.Sprintf("measuring: %d of %.0f readings of its progress", c.Readings, k.TrialBaseline))}
 		}
 	}
 	if l.Rights != nil {
