@@ -168,6 +168,14 @@ func TestOpenTokensAreWarnedOf(t *testing.T) {
 			t.Errorf("%s: %q, %v", text, warnings, err)
 		}
 	}
+	open := "{url: 'http://x.example', tokenFile: /t}"
+	three := write(t, t.TempDir(), "trimtab.yaml", "notify: {webhook: "+open+", otlp: "+open+", grafana: "+open+"}\n")
+	for range 20 { // the same file says the same, in the same order
+		_, warnings, err := Load(three, "")
+		if err != nil || len(warnings) != 3 || !strings.Contains(warnings[0], "grafana") || !strings.Contains(warnings[1], "otlp") {
+			t.Fatalf("%q, %v", warnings, err)
+		}
+	}
 }
 
 // Each line of want must stand in the error, in any order, and the number of

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -64,8 +65,9 @@ func Load(file, dropDir string) (Config, []string, error) {
 	if w := cfg.openPage(); w != "" {
 		warnings = append(warnings, d.position("page.listen")+": "+w)
 	}
-	for key, w := range cfg.Notify.openTokens() {
-		warnings = append(warnings, d.position(key)+": "+w)
+	open := cfg.Notify.openTokens()
+	for _, key := range slices.Sorted(maps.Keys(open)) { // the same files say the same
+		warnings = append(warnings, d.position(key)+": "+open[key])
 	}
 	problems := d.problems
 	if len(problems) == 0 { // what failed to decode would only be found wrong twice
