@@ -297,16 +297,33 @@ func (r *storedRound) settle() {
 	}
 }
 
-// start is what a daemon does that comes.
+// start is what a daemon does that comes. One that takes over keeps what was killed between two writes, and no
+// more; the next, which does not, has it go back.
 func (r *storedRound) start() {
 	r.t.Helper()
 	rec := actuator.Recovery{Synced: []string{docker.EngineName}, Handover: r.random.IntN(2) == 0}
 	if live, ok := r.running(); ok {
 		rec.Running = append(rec.Running, live)
 	}
-	if _, err := r.acts.Recover(context.WithoutCancel(r.t.Context()), rec); err != nil {
+	recover := func() {
+		if _, err := r.acts.Recover(context.WithoutCancel(r.t.Context()), rec); err != nil {
+			r.t.Error(err)
+		}
+	}
+	if recover(); !rec.Handover {
+		return
+	}
+	kept, err := originals.New(originals.Options{Dir: filepath.Join(r.state, "originals")}).List()
+	for _, f := range kept {
+		if why := f.Unsettled(); why != "" || len(rec.Running) != 1 || rec.Running[0].ID != f.ID {
+			r.t.Errorf("a daemon that takes over keeps %s: %s", f.Name, why)
+		}
+	}
+	if err != nil {
 		r.t.Error(err)
 	}
+	rec.Handover = false
+	recover()
 }
 
 // purge is `trimtab restore --offline`.
