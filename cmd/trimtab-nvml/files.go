@@ -169,11 +169,16 @@ func openable(library string) (rules []landlock.Rule) {
 	permit(readFile, "/etc/ld.so.cache", "/etc/ld.so.preload")
 	// What the kernel tells of itself. Landlock keeps /proc/PID of others closed where their memory,
 	// open files, root or environment could be read.
-	permit(readTree, "/proc", "/sys/bus", "/sys/class", "/sys/dev", "/sys/devices", "/sys/module")
+	permit(readTree, "/proc", "/sys/bus", "/sys/class", "/sys/dev", "/sys/devices", "/sys/firmware/devicetree", "/sys/module")
 	permit(readTree, "/sys/kernel/mm", "/sys/fs/cgroup") // Go's run time looks at huge pages, and for a quota
 	permit(readFile, "/dev/random", "/dev/urandom")
 	permit(useFile, "/dev/null", "/dev/zero")
-	nodes, _ := filepath.Glob("/dev/nvidia*") // the pattern is good
+	// NVIDIA's driver, that of Windows below WSL, and Tegra's.
+	var nodes []string
+	for _, pattern := range []string{"/dev/nvidia*", "/dev/dxg", "/dev/nvmap", "/dev/nvhost*", "/dev/nvgpu"} {
+		found, _ := filepath.Glob(pattern) // the patterns are good
+		nodes = append(nodes, found...)
+	}
 	for _, node := range nodes {
 		switch of, err := os.Lstat(node); {
 		case err != nil: // gone

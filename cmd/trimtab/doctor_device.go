@@ -72,7 +72,7 @@ func examineGPU(s gpuSummary, err error) []finding {
 	}
 	out := []finding{{What: "GPU", Level: levelOK, Text: gpuText(s)}}
 	if s.Files != "" {
-		out = append(out, finding{What: "GPU", Level: levelOK, Text: s.Files})
+		out = append(out, finding{What: "GPU", Level: levelOK, Text: s.Files + "; so in a child of doctor's own, and the daemon's log tells of the daemon's"})
 	}
 	for _, d := range s.Devices {
 		out = append(out, examineMemoryErrors(d)...)

@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -82,6 +83,34 @@ func mayDropBounds() bool {
 	head := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
 	var sets [2]unix.CapUserData
 	return unix.Capget(&head, &sets[0]) == nil && sets[0].Effective&(1<<unix.CAP_SETPCAP) != 0
+}
+
+// A child opens the nodes that were there at its start. MIG's may be made later: another child then opens those.
+func TestNewNodesRenewTheChild(t *testing.T) {
+	source, err := os.ReadFile("testdata/clock.c")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var made atomic.Int64
+	r := started(t, Options{Library: buildLibrary(t, string(source)), nodes: func() string { return strconv.FormatInt(made.Load(), 10) }})
+	reads := func(more int) (child int) {
+		n := readings(r)
+		until(t, r, "more readings", func() bool { return readings(r) >= n+more })
+		if list := ours(t, os.Getpid()); len(list) == 1 {
+			child = list[0]
+		}
+		return child
+	}
+	first := reads(1)
+	if still := reads(20); first == 0 || still != first {
+		t.Fatalf("child %d after %d, with no other nodes", still, first)
+	}
+	made.Add(1)
+	eventually(t, "another child", func() bool { list := ours(t, os.Getpid()); return len(list) == 1 && list[0] != first })
+	second := reads(1)
+	if still := reads(20); still != second {
+		t.Errorf("child %d after %d, with the same nodes", still, second)
+	}
 }
 
 // The child holds no capability, can gain none, and no file but its own.

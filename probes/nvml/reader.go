@@ -24,6 +24,8 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/trimtab/trimtab/probes"
 	"github.com/trimtab/trimtab/probes/nvml/wire"
 	"github.com/trimtab/trimtab/probes/procfs"
@@ -44,7 +46,8 @@ type Options struct {
 	ProcRoot string // default /proc
 	Logger   *slog.Logger
 
-	program string // beside which the child lies; default this one
+	program string        // beside which the child lies; default this one
+	nodes   func() string // the driver's nodes as they stand; default /dev's
 }
 
 func (o Options) withDefaults() Options {
@@ -57,6 +60,9 @@ func (o Options) withDefaults() Options {
 	o.ProcRoot = cmp.Or(o.ProcRoot, "/proc")
 	if o.program == "" {
 		o.program, _ = os.Executable() // where that is not known, no child is found, and that is said
+	}
+	if o.nodes == nil {
+		o.nodes = deviceNodes
 	}
 	o.Logger = cmp.Or(o.Logger, slog.New(slog.DiscardHandler)).With("component", "nvml")
 	return o
@@ -196,13 +202,15 @@ func (r *Reader) life(ctx context.Context, renew *time.Duration) error {
 	defer r.reap(ctx, p)
 	tick := time.NewTicker(r.o.Every)
 	defer tick.Stop()
-	born := time.Now()
+	born, nodes := time.Now(), r.o.nodes()
 	for {
 		lost, err := r.reading(ctx, p)
 		if err != nil {
 			return r.unfit(p, err)
 		}
 		switch {
+		case time.Since(born) > r.o.LookAgain && r.o.nodes() != nodes: // it opens those that were there at its start
+			return errRenew
 		case !lost:
 			*renew = r.o.LookAgain
 		case time.Since(born) > *renew:
@@ -215,6 +223,19 @@ func (r *Reader) life(ctx context.Context, renew *time.Duration) error {
 			return ctx.Err()
 		}
 	}
+}
+
+// deviceNodes are the driver's nodes as they stand.
+func deviceNodes() string {
+	var out strings.Builder
+	nodes, _ := filepath.Glob("/dev/nvidia*") // the pattern is good
+	for _, node := range nodes {
+		var of unix.Stat_t
+		if unix.Lstat(node, &of) == nil {
+			fmt.Fprintln(&out, node, of.Ino, of.Rdev)
+		}
+	}
+	return out.String()
 }
 
 // reap ends a child, and waits for it as long as it takes: never two at a time, or
