@@ -36,8 +36,9 @@ const (
 	resourcesType   = "types.containerd.io/opencontainers/runtime-spec/1/LinuxResources"
 	// maxAnswerBytes is containerd's own bound of a message (defaults.DefaultMaxRecvMsgSize).
 	maxAnswerBytes = 16 << 20
-	// maxRecordBytes bounds one container's: its spec, of which the kernel takes 2 MiB of arguments and environment.
-	maxRecordBytes = 4 << 20
+	// maxRecordBytes bounds one container's. Its spec has arguments and environment, of which the kernel takes 6 MiB at
+	// the most.
+	maxRecordBytes = 8 << 20
 )
 
 // Tasks are those of one namespace of one containerd. Each call has a connection

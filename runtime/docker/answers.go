@@ -23,7 +23,10 @@ const (
 	dialTimeout   = 10 * time.Second
 )
 
-var errTooLong = errors.New("Docker's answer is longer than any that is read")
+var (
+	errTooLong = errors.New("Docker's answer is longer than any that is read")
+	errTooMany = errors.New("Docker's answer has more values than are read")
+)
 
 // answers bounds what is read of each answer. Logs are bounded by who reads them.
 type answers struct {
@@ -87,13 +90,16 @@ type answer struct {
 
 func (a *answer) Read(p []byte) (int, error) {
 	left := a.left.bytes.Load()
-	if left <= 0 || a.left.values.Load() < 0 {
+	switch {
+	case left <= 0:
 		return 0, errTooLong
+	case a.left.values.Load() < 0:
+		return 0, errTooMany
 	}
 	n, err := a.ReadCloser.Read(p[:min(int64(len(p)), left)])
 	a.left.bytes.Add(-int64(n))
 	if a.left.values.Add(-a.values.Count(p[:n])) < 0 {
-		return n, errTooLong
+		return n, errTooMany
 	}
 	return n, err
 }

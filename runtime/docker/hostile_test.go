@@ -145,10 +145,10 @@ func TestValuesAreBounded(t *testing.T) {
 			_, _ = io.WriteString(w, `{"Id":"0a","Mounts":[`+empty(engine.MaxValues)+`]}`)
 		}
 	})
-	if _, err := e.inspect(t.Context(), "0a"); !errors.Is(err, errTooLong) || !errors.Is(err, engine.ErrNotBelieved) {
+	if _, err := e.inspect(t.Context(), "0a"); !errors.Is(err, errTooMany) || !errors.Is(err, engine.ErrNotBelieved) {
 		t.Errorf("of one: %v", err)
 	}
-	if _, err := (&session{engine: e}).List(t.Context()); !errors.Is(err, errTooLong) {
+	if _, err := (&session{engine: e}).List(t.Context()); !errors.Is(err, errTooMany) {
 		t.Errorf("of all: %v", err)
 	}
 	s, err := source{e}.Open(t.Context())
@@ -159,7 +159,7 @@ func TestValuesAreBounded(t *testing.T) {
 	case err = <-s.Failed():
 	case <-time.After(20 * time.Second):
 	}
-	if !errors.Is(err, errTooLong) {
+	if !errors.Is(err, errTooMany) {
 		t.Errorf("of an event: %v", err)
 	}
 }

@@ -18,7 +18,7 @@ import (
 // inspect asks Docker for one container. One that does not run gives ErrGone.
 func (e *Engine) inspect(ctx context.Context, id string) (runtime.Container, error) {
 	answer, err := e.client.ContainerInspect(ctx, id, client.ContainerInspectOptions{})
-	if errors.Is(err, errTooLong) { // one container's trouble
+	if errors.Is(err, errTooLong) || errors.Is(err, errTooMany) { // one container's trouble
 		return runtime.Container{}, fmt.Errorf("container %.64q: %w: %w", id, engine.ErrNotBelieved, err)
 	}
 	if err != nil {

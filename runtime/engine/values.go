@@ -1,8 +1,8 @@
 package engine
 
-// MaxValues bounds the values of what an engine says of one container, see Values. Of a real one they are a few
+// MaxValues bounds the values of what an engine says of one container, see Values. Of most they are a few
 // hundred. The most are an environment's: seven variables for each service of a Kubernetes namespace.
-const MaxValues = 1 << 16
+const MaxValues = 1 << 17
 
 // Values counts values of JSON as the text comes in pieces. Three bytes may be a value that costs 250 once it is
 // decoded, so a bound of the bytes bounds no memory.
