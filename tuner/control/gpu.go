@@ -285,10 +285,10 @@ func (c *Controller) returnVisibility(d *Decision) {
 				Take: true, Criterion: policies.CriterionNoHarm}
 			o := Order{Plan: c.planID(), Policy: cmp.Or(s.gpu.policy, "trimtab"), Changes: []policies.Change{ch}, Why: why}
 			s.gpu.back = o.Plan
-			if s.gpu.hide != nil {
-				s.failures.Add(runtime.KnobGPU, true, s.gpu.hide.on)
-				s.gpu.hide = nil
+			if h := s.gpu.hide; h != nil && h.since >= s.known.sinceNs { // what another job may want says nothing of that one's
+				s.failures.Add(runtime.KnobGPU, true, h.on)
 			}
+			s.gpu.hide = nil
 			c.revert(o, d)
 		}
 	}

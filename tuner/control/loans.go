@@ -76,13 +76,14 @@ func (c *Controller) noteStop(s *containerState) {
 // shrinks further only by a minute of them.
 func (s *containerState) enough(k *policies.Constants) (cpus, free float64) {
 	uses, least := observe.UsesSince(s.obs.Wants(k), s.loan.doubtedNs), k.SettleReadings
-	if _, now := s.quotas(); now <= s.loan.proven*(1+k.MinStep/2) { // where CPUs are scarce: what it used while it waited is what others left
-		uses = slices.DeleteFunc(uses, func(u observe.Use) bool { return u.Waiting >= k.Notable })
-	}
 	if s.state != StateLent {
 		least = k.UnusedSeconds
 	}
-	if free = float64(len(observe.Free(uses))); free < least {
+	free = float64(len(observe.Free(uses)))
+	if _, now := s.quotas(); s.loan.proven > 0 && now <= s.loan.proven*(1+k.MinStep/2) { // CPUs are scarce: what it used while it waited is what others left
+		uses = slices.DeleteFunc(uses, func(u observe.Use) bool { return u.Waiting >= k.Notable || !u.HasPSI })
+	}
+	if float64(len(observe.Free(uses))) < least {
 		return 0, free
 	}
 	share, margin := s.loan.settles(k)

@@ -148,7 +148,7 @@ func (c *Controller) noPlan(s *containerState, m policies.MemoryUse) string {
 func (c *Controller) refuse(no []guard.Rejection) {
 	for _, r := range no {
 		if s := c.containers[r.Container]; s != nil {
-			if c.totals.rejection(r.Gate); r.Gate == guard.GateMeasuring && s.state == StateReturned && s.loan.why != "" {
+			if c.totals.rejections[state.Count{Result: string(r.Gate)}]++; r.Gate == guard.GateMeasuring && s.state == StateReturned && s.loan.why != "" {
 				r.Text = fmt.Sprintf("its loan went back, since %s; %s", s.loan.why, r.Text) // a trial may bring it the same
 			}
 			s.refused = r

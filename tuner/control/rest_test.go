@@ -13,6 +13,7 @@ import (
 	"github.com/trimtab/trimtab/policies"
 	"github.com/trimtab/trimtab/probes"
 	"github.com/trimtab/trimtab/runtime"
+	"github.com/trimtab/trimtab/tuner/allocate"
 	"github.com/trimtab/trimtab/tuner/profiles"
 	"github.com/trimtab/trimtab/tuner/state"
 )
@@ -106,13 +107,14 @@ func TestKeptTrialsStand(t *testing.T) {
 	cfg := Defaults()
 	cfg.Objective, cfg.ReserveCPUs = policies.ObjectiveMaxMin, 0.1
 	written, c := map[runtime.Knob][]int{}, New(cfg, builtin, "t")
-	run(c, n, 600, func(i int, d Decision) {
+	note := func(i int, d Decision) {
 		for _, o := range slices.Concat(d.Apply, d.Rollback) {
 			for _, ch := range o.Changes {
 				written[ch.Knob] = append(written[ch.Knob], i)
 			}
 		}
-	})
+	}
+	run(c, n, 600, note)
 	for _, knob := range []runtime.Knob{runtime.KnobCPUQuota, runtime.KnobCPUWeight} {
 		if at := written[knob]; len(at) == 0 || at[len(at)-1] > 60 {
 			t.Errorf("%s is written at %v s, want by trials in the first minute and no more", knob, at)
@@ -120,6 +122,19 @@ func TestKeptTrialsStand(t *testing.T) {
 	}
 	if a := shownAs(t, c, n.jobs[1]).Allocation; a == nil || !strings.Contains(a.Why, "a trial gave it") {
 		t.Errorf("of its quota that a trial proved: %+v", a)
+	}
+	// Once nothing of it may be moved for a while, it settles again, to what stands.
+	s, at := c.containers[n.jobs[1].c.Key()], len(written[runtime.KnobCPUQuota])
+	for _, n.jobs[1].c.Held = range []bool{true, false} {
+		run(c, n, 100, note)
+	}
+	if s.state != StateSettled || len(written[runtime.KnobCPUQuota]) > at {
+		t.Errorf("after it was held: %s, %v", s.state, written)
+	}
+	i := slices.IndexFunc(c.parties, func(p allocate.Party) bool { return p.Key == s.key })
+	c.parties[i].Proven -= 0.1 // what stands above it is lent
+	if a := shownAs(t, c, n.jobs[1]).Allocation; a == nil || !strings.Contains(a.Why, "was lent 0.10 that nobody used") {
+		t.Errorf("of a loan above what a trial proved: %+v", a)
 	}
 }
 

@@ -169,7 +169,11 @@ func (c *Controller) allocation(i int) *state.Allocation {
 	case !p.Active:
 		a.Why = "it uses next to no CPU"
 	case g.Quota > p.OwnQuota && p.OwnQuota > 0:
-		a.Why = fmt.Sprintf("it is entitled to %.2f CPUs, and "+map[bool]string{true: "a trial gave it %.2f more", false: "was lent %.2f that nobody used"}[p.Proven >= g.Quota], g.Right, g.Quota-p.OwnQuota)
+		why, more := "was lent %.2f that nobody used", g.Quota-max(p.OwnQuota, p.Proven)
+		if more <= 0 {
+			why, more = "a trial gave it %.2f more", g.Quota-p.OwnQuota
+		}
+		a.Why = fmt.Sprintf("it is entitled to %.2f CPUs, and "+why, g.Right, more)
 	case c.node.CPUs-c.node.HostCPUs <= min(1.01*need, 0.99*g.Right):
 		a.Why = fmt.Sprintf("it is entitled to %.2f CPUs, and the host's own processes leave all containers %.2f", g.Right, max(0, c.node.CPUs-c.node.HostCPUs))
 	default:

@@ -2,7 +2,6 @@ package control
 
 import (
 	"github.com/trimtab/trimtab/policies"
-	"github.com/trimtab/trimtab/tuner/guard"
 	"github.com/trimtab/trimtab/tuner/state"
 )
 
@@ -22,8 +21,6 @@ func (t totals) plan(policy, result string) { t.plans[state.Count{Policy: policy
 func (t totals) trial(policy string, o state.Outcome) {
 	t.trials[state.Count{Policy: policy, Result: string(o)}]++
 }
-
-func (t totals) rejection(g guard.Gate) { t.rejections[state.Count{Result: string(g)}]++ }
 
 // maxTeams bounds the teams that are counted apart; labels are hostile input.
 const maxTeams = 100

@@ -14,6 +14,7 @@ import (
 	"github.com/trimtab/trimtab/probes"
 	"github.com/trimtab/trimtab/runtime"
 	"github.com/trimtab/trimtab/tuner/state"
+	"github.com/trimtab/trimtab/tuner/trial"
 )
 
 // gpuNode is a node with devices: who is on each, and what each container was granted.
@@ -485,5 +486,9 @@ func TestHideEndsWithItsJob(t *testing.T) {
 	})
 	if says := func(r state.Record) bool { return strings.Contains(r.Text, "another job runs in it") }; back < 0 || back > 20 || !slices.ContainsFunc(records, says) {
 		t.Errorf("it went back after %d s: %+v", back, records)
+	}
+	// Nothing failed: from the new job the same may be hidden in its turn.
+	if s := c.containers[j.c.Key()]; s.failures.Blocks(c.k(), runtime.KnobGPU, true, trial.Conditions{Value: s.c.Now[runtime.KnobGPU]}) {
+		t.Error("what was hidden from the job before passes for a failure of this one")
 	}
 }

@@ -76,15 +76,11 @@ func joinThreads(as, bs []Thread, own bool) []Thread {
 }
 
 func sameThreads(as, bs []Thread) bool {
-	if len(as) != len(bs) {
-		return false
+	same := len(as) == len(bs)
+	for i := 0; same && i < len(as); i++ {
+		same = order(&as[i], &bs[i]) == 0
 	}
-	for i := range as {
-		if order(&as[i], &bs[i]) != 0 {
-			return false
-		}
-	}
-	return true
+	return same
 }
 
 // onceEach: the threads are sorted, and none stands twice.

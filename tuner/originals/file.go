@@ -284,10 +284,12 @@ func Decode(data []byte) (File, error) {
 		keep(raw, "cgroup", &f.Cgroup),
 		take(raw, "gpus", &f.GPUs),
 		take(raw, "owed", &f.Pending),
-		take(raw, "carried", &f.Carried),
 		take(raw, "knobs", &knobs))
 	if err != nil {
 		return File{}, err
+	}
+	if take(raw, "carried", &f.Carried) != nil { // a help: without it the rest is worth what it says
+		f.Carried = nil
 	}
 	if f.Version < 1 || f.ID.Engine == "" || f.ID.Container == "" {
 		return File{}, fmt.Errorf("%w: no version or identity", ErrCorrupt)

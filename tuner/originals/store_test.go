@@ -112,6 +112,11 @@ func TestCarried(t *testing.T) {
 	if f, err = originals.Decode(data); err != nil || !cmp.Equal(f.Carried, []runtime.Values{first, second}) || !cmp.Equal(f.InFlight()[3:], f.Carried) {
 		t.Errorf("%+v, %v", f, err)
 	}
+	// It is a help: where it is not what it should be, the owner's values are read all the same.
+	broken := strings.Replace(string(data), `"carried": [`, `"carried": [7,`, 1)
+	if odd, err := originals.Decode([]byte(broken)); err != nil || broken == string(data) || len(odd.Carried) > 0 || len(odd.Knobs) != len(f.Knobs) {
+		t.Errorf("%+v, %v", odd, err)
+	}
 	for n := range 20 {
 		f.Carry(runtime.Values{runtime.KnobCpuset: runtime.IntValue(int64(n))})
 	}
