@@ -173,9 +173,8 @@ func openable(library string) (rules []landlock.Rule) {
 	permit(readTree, "/sys/kernel/mm", "/sys/fs/cgroup") // Go's run time looks at huge pages, and for a quota
 	permit(readFile, "/dev/random", "/dev/urandom")
 	permit(useFile, "/dev/null", "/dev/zero")
-	// NVIDIA's driver, that of Windows below WSL, and Tegra's.
 	var nodes []string
-	for _, pattern := range []string{"/dev/nvidia*", "/dev/dxg", "/dev/nvmap", "/dev/nvhost*", "/dev/nvgpu"} {
+	for _, pattern := range wire.DeviceNodes() {
 		found, _ := filepath.Glob(pattern) // the patterns are good
 		nodes = append(nodes, found...)
 	}

@@ -62,7 +62,7 @@ func (o Options) withDefaults() Options {
 		o.program, _ = os.Executable() // where that is not known, no child is found, and that is said
 	}
 	if o.nodes == nil {
-		o.nodes = deviceNodes
+		o.nodes = func() string { return nodesOf(wire.DeviceNodes()) }
 	}
 	o.Logger = cmp.Or(o.Logger, slog.New(slog.DiscardHandler)).With("component", "nvml")
 	return o
@@ -209,7 +209,7 @@ func (r *Reader) life(ctx context.Context, renew *time.Duration) error {
 			return r.unfit(p, err)
 		}
 		switch {
-		case time.Since(born) > r.o.LookAgain && r.o.nodes() != nodes: // it opens those that were there at its start
+		case r.bound() && time.Since(born) > r.o.LookAgain && r.o.nodes() != nodes: // it opens those that were there at its start
 			return errRenew
 		case !lost:
 			*renew = r.o.LookAgain
@@ -225,14 +225,23 @@ func (r *Reader) life(ctx context.Context, renew *time.Duration) error {
 	}
 }
 
-// deviceNodes are the driver's nodes as they stand.
-func deviceNodes() string {
+// bound reports whether the child opens no files but its own.
+func (r *Reader) bound() (is bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.book.hello.Landlock > 0
+}
+
+// nodesOf are the nodes of patterns as they stand.
+func nodesOf(patterns []string) string {
 	var out strings.Builder
-	nodes, _ := filepath.Glob("/dev/nvidia*") // the pattern is good
-	for _, node := range nodes {
-		var of unix.Stat_t
-		if unix.Lstat(node, &of) == nil {
-			fmt.Fprintln(&out, node, of.Ino, of.Rdev)
+	for _, pattern := range patterns {
+		nodes, _ := filepath.Glob(pattern) // the patterns are good
+		for _, node := range nodes {
+			var of unix.Stat_t
+			if unix.Lstat(node, &of) == nil {
+				fmt.Fprintln(&out, node, of.Ino, of.Rdev)
+			}
 		}
 	}
 	return out.String()

@@ -170,7 +170,7 @@ func (c *Controller) allocation(i int) *state.Allocation {
 		a.Why = "it uses next to no CPU"
 	case g.Quota > p.OwnQuota && p.OwnQuota > 0:
 		why, more := "was lent %.2f that nobody used", g.Quota-max(p.OwnQuota, p.Proven)
-		if more <= 0 {
+		if g.Quota <= p.Proven*(1+c.k().MinStep/2) { // systemd rounds up
 			why, more = "a trial gave it %.2f more", g.Quota-p.OwnQuota
 		}
 		a.Why = fmt.Sprintf("it is entitled to %.2f CPUs, and "+why, g.Right, more)

@@ -43,6 +43,11 @@ const (
 // maxLineBytes bounds one line in either direction: a device with 4,000 processes stays below it.
 const maxLineBytes = 1 << 20
 
+// DeviceNodes are patterns of the nodes that a child may open: of NVIDIA's driver, of Windows' below WSL, and of Tegra's.
+func DeviceNodes() []string {
+	return []string{"/dev/nvidia*", "/dev/dxg", "/dev/nvmap", "/dev/nvhost*", "/dev/nvgpu"}
+}
+
 // CallKey names one function asked of one device.
 type CallKey struct {
 	Device string `json:"dev,omitempty"` // UUID, "#index", or "" for the library as a whole
