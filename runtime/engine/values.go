@@ -1,7 +1,7 @@
 package engine
 
 // MaxValues bounds the values of what an engine says of one container, see Values. Of most they are a few
-// hundred. The most are an environment's: seven variables for each service of a Kubernetes namespace.
+// hundred. The most are of published ports, of which Docker tells each thirteen times.
 const MaxValues = 1 << 17
 
 // Values counts values of JSON as the text comes in pieces. Three bytes may be a value that costs 250 once it is

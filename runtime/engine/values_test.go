@@ -1,6 +1,9 @@
 package engine
 
-import "testing"
+import (
+	"fmt"
+	"testing"
+)
 
 // TestValues: the count is of the whole, however it is cut, and what is in strings is none.
 func TestValues(t *testing.T) {
@@ -17,5 +20,18 @@ func TestValues(t *testing.T) {
 				t.Errorf("%s in pieces of %d: %d, want %d", text, size, n, want)
 			}
 		}
+	}
+}
+
+// TestPublishedPortsFit: 9,000 published ports, as Docker's inspect tells them, are read.
+func TestPublishedPortsFit(t *testing.T) {
+	var v Values
+	n := int64(1000) // all else that is told of a container
+	for port := 10_000; port < 19_000; port++ {
+		n += v.Count(fmt.Appendf(nil, `"%[1]d/tcp":{},"%[1]d/tcp":[{"HostIp":"","HostPort":"%[1]d"}],`+
+			`"%[1]d/tcp":[{"HostIp":"0.0.0.0","HostPort":"%[1]d"},{"HostIp":"::","HostPort":"%[1]d"}],`, port))
+	}
+	if n > MaxValues {
+		t.Errorf("%d values, more than %d", n, MaxValues)
 	}
 }

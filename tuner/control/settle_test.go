@@ -1,11 +1,13 @@
 package control
 
 import (
+	"math"
 	"slices"
 	"testing"
 
 	"github.com/trimtab/trimtab/policies"
 	"github.com/trimtab/trimtab/runtime"
+	"github.com/trimtab/trimtab/tuner/observe"
 	"github.com/trimtab/trimtab/tuner/state"
 )
 
@@ -222,6 +224,34 @@ func TestTooLittleCountsWhatHadSettled(t *testing.T) {
 		}
 		if s.loan.tooLittle != want {
 			t.Errorf("bursts %v: after three raises a settled loan was %d times too little, want %d", bursts, s.loan.tooLittle, want)
+		}
+	}
+}
+
+// TestWhatOthersLeaveIsNotEnough: a trial proves a quota where CPUs are scarce. What its container used
+// while it waited, or while nobody can tell whether it did, is no measure of it; it settles all the same.
+func TestWhatOthersLeaveIsNotEnough(t *testing.T) {
+	k := policies.DefaultConstants()
+	for name, c := range map[string]struct {
+		use    observe.Use
+		proven float64
+		want   float64
+	}{
+		"it waits for none":   {observe.Use{HasPSI: true}, 1, 0.315},
+		"it waits":            {observe.Use{HasPSI: true, Waiting: 0.3}, 1, 0},
+		"nobody can tell":     {observe.Use{}, 1, 0},
+		"it waits, of a loan": {observe.Use{HasPSI: true, Waiting: 0.3}, 0, 0.315},
+	} {
+		s := newContainer("x")
+		s.state, s.loan.proven = StateSettled, c.proven
+		s.c.Now = runtime.Values{runtime.KnobCPUQuota: "100000 100000"}
+		s.c.Original = runtime.Values{runtime.KnobCPUQuota: "20000 100000"}
+		for i := range int64(80) {
+			c.use.StartNs, c.use.EndNs, c.use.CPUs, c.use.Wanted, c.use.Quota = i*second, (i+1)*second, 0.3, 0.3, 1
+			s.obs.Uses = append(s.obs.Uses, c.use)
+		}
+		if cpus, free := s.enough(k); math.Abs(cpus-c.want) > 1e-9 || free < k.UnusedSeconds {
+			t.Errorf("%s: %.3f CPUs are enough by %g readings, want %.3f", name, cpus, free, c.want)
 		}
 	}
 }
