@@ -5,6 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
 	"strings"
 
 	event "github.com/containerd/containerd/api/events"
@@ -30,6 +33,10 @@ var topics = [...]string{"/tasks/start", "/tasks/exit", "/tasks/paused", "/tasks
 
 // topicUpdate is sent when a container's record changes: labels, or, by nerdctl, resources.
 const topicUpdate = "/containers/update"
+
+// tasksFolder is where containerd's state has a folder for each task, by namespace and ID: its
+// plugin's name (since 1.2, and in 2.x).
+const tasksFolder = "io.containerd.runtime.v2.task"
 
 // source is the engine as engine.Follow sees it.
 type source struct{ engine *Engine }
@@ -151,7 +158,8 @@ func (s *session) listTasks(ctx context.Context, namespace string) (keys []strin
 }
 
 // listRecords names all containers, also those that do not run, as Inspect will find. It asks no
-// shim, and takes one record at a time: all of them may exceed what one message holds.
+// shim, and takes one record at a time: all of them may exceed what one message holds. Where one
+// alone does, containerd ends the stream there: folders name the rest, and Inspect says which it is.
 func (s *session) listRecords(ctx context.Context, namespace string) (keys []string, err error) {
 	ctx, cancel := context.WithCancel(ctx) // ends the stream where it is left early
 	defer cancel()
@@ -162,10 +170,36 @@ func (s *session) listRecords(ctx context.Context, namespace string) (keys []str
 			keys = append(keys, namespace+"/"+m.GetContainer().GetID())
 		}
 	}
-	if errors.Is(err, io.EOF) {
-		err = nil
+	switch {
+	case errors.Is(err, io.EOF):
+		return keys, nil
+	case status.Code(err) == codes.ResourceExhausted:
+		return s.engine.bundles(namespace, err)
 	}
-	return keys, err
+	return nil, err
+}
+
+// bundles names the containers that may run by their tasks' folders in containerd's state, which is
+// beside its socket, or below (Docker's). All or none: who is left out is taken for gone.
+func (e *Engine) bundles(namespace string, why error) (keys []string, err error) {
+	beside := filepath.Dir(e.opts.Address)
+	found := false
+	for _, state := range []string{beside, filepath.Join(beside, "daemon")} {
+		list, err := os.ReadDir(filepath.Join(state, tasksFolder, namespace))
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return nil, fmt.Errorf("a record exceeds a message (%w), and so do folders not name the containers: %w", why, err)
+		}
+		found = found || err == nil
+		for _, entry := range list {
+			if isID(entry.Name()) { // not ".ID", which is on its way out
+				keys = append(keys, namespace+"/"+entry.Name())
+			}
+		}
+	}
+	if !found {
+		return nil, fmt.Errorf("a record exceeds a message (%w), and no folder %s names the containers", why, filepath.Join(beside, tasksFolder, namespace))
+	}
+	return keys, nil
 }
 
 func (s *session) Inspect(ctx context.Context, key string) (runtime.Container, error) {

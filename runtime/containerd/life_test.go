@@ -144,6 +144,40 @@ func shimThatDoesNotAnswer(t *testing.T, v runtimetest.Runtime) {
 	r.expect(t, at, runtime.EventGone, id)
 }
 
+// TestRecordThatIsTooLong: a container whose record containerd cannot send costs itself alone, also where a shim
+// that does not answer has the records asked.
+func TestRecordThatIsTooLong(t *testing.T) {
+	d := runtimetest.NeedContainerd(t, "")
+	d.Start(t)
+	var ids []string
+	for _, name := range []string{"a", "b-long", "c"} {
+		ids = append(ids, d.RunContainer(t, runtimetest.ContainerdSpec{ID: "trimtab-test-" + name}))
+	}
+	first, _ := watch(t, newEngine(t, containerd.Options{Address: d.Address})).expect(t, 0, runtime.EventSeen, ids[1])
+	d.Grow(t, "default", ids[1])
+	shim := parent(t, first.InitPID)
+	if err := syscall.Kill(shim, syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	goOn := sync.OnceFunc(func() { _ = syscall.Kill(shim, syscall.SIGCONT) })
+	t.Cleanup(goOn)
+	// Less than containerd waits for a shim (2 s): its listing of tasks is not awaited.
+	r := watch(t, newEngine(t, containerd.Options{Address: d.Address, CallTimeout: 3 * time.Second}))
+	for _, id := range []string{ids[0], ids[2]} {
+		r.expect(t, 0, runtime.EventSeen, id)
+	}
+	synced, _ := r.expectKind(t, 0, runtime.EventSynced)
+	if len(synced.Unseen) != 1 || synced.Unseen[0] != ids[1] {
+		t.Errorf("not told of are %q, want %s", synced.Unseen, ids[1])
+	}
+	for _, event := range r.snapshot() {
+		if event.Kind == runtime.EventLost && strings.Contains(event.Reason, "larger than max") {
+			t.Errorf("it cost all: %s", event.Reason)
+		}
+	}
+	goOn()
+}
+
 // parent reads a process's parent.
 func parent(t *testing.T, pid int) int {
 	t.Helper()

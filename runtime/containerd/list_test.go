@@ -34,6 +34,7 @@ type (
 	records struct {
 		containers.UnimplementedContainersServer
 		spec string
+		long string // of all containers, the one whose record exceeds a message
 	}
 )
 
@@ -58,9 +59,13 @@ func (r records) Get(context.Context, *containers.GetContainerRequest) (*contain
 	return &containers.GetContainerResponse{Container: &containers.Container{ID: "runs", Spec: &anypb.Any{Value: []byte(r.spec)}}}, nil
 }
 
-func (records) ListStream(_ *containers.ListContainersRequest, stream containers.Containers_ListStreamServer) error {
+func (r records) ListStream(_ *containers.ListContainersRequest, stream containers.Containers_ListStreamServer) error {
 	for _, id := range []string{"runs", "ended", "silent"} {
-		if err := stream.Send(&containers.ListContainerMessage{Container: &containers.Container{ID: id}}); err != nil {
+		record := &containers.Container{ID: id}
+		if id == r.long {
+			record.Spec = &anypb.Any{Value: make([]byte, maxAnswerBytes)}
+		}
+		if err := stream.Send(&containers.ListContainerMessage{Container: record}); err != nil {
 			return err
 		}
 	}
@@ -82,6 +87,36 @@ func TestListDespiteHungShims(t *testing.T) {
 		cancel()
 		if err != nil || !slices.Equal(keys, want) {
 			t.Errorf("hangs %v: %q, %v; want %q", hangs, keys, err, want)
+		}
+	}
+}
+
+// TestListDespiteALongRecord: a record that exceeds a message ends containerd's stream. All that may run are named
+// by their tasks' folders; without these none is, lest those behind it be taken for gone.
+func TestListDespiteALongRecord(t *testing.T) {
+	for name, c := range map[string]struct {
+		state string // beside the socket; "": elsewhere
+		want  []string
+	}{
+		"beside its socket": {".", []string{"default/late", "default/runs"}}, "as Docker has it": {"daemon", []string{"default/late", "default/runs"}}, "elsewhere": {"", nil},
+	} {
+		s := saying(t, shims{hang: true}, records{long: "ended"})
+		s.engine.opts.CallTimeout = time.Second
+		if c.state != "" {
+			for _, folder := range []string{"default/runs", "default/late", "default/.ended", "another/theirs"} {
+				if err := os.MkdirAll(filepath.Join(filepath.Dir(s.engine.opts.Address), c.state, tasksFolder, folder), 0o700); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		keys, err := s.List(ctx)
+		cancel()
+		if !slices.Equal(keys, c.want) || (err == nil) != (c.want != nil) {
+			t.Errorf("%s: %q, %v; want %q", name, keys, err, c.want)
+		}
+		if err != nil && !strings.Contains(err.Error(), tasksFolder) {
+			t.Errorf("%s: it does not say what is missing: %v", name, err)
 		}
 	}
 }
@@ -111,7 +146,7 @@ func saying(t *testing.T, tasksOf shims, recordsOf records) *session {
 			t.Error(err)
 		}
 	})
-	return &session{engine: &Engine{}, conn: conn}
+	return &session{engine: &Engine{opts: Options{Address: socket}}, conn: conn}
 }
 
 // TestRecordsAreBounded: of a container whose record is longer than any that is read, or whose spec has more values,

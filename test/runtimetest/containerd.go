@@ -19,7 +19,10 @@ import (
 	"github.com/containerd/containerd/api/types"
 	"github.com/containerd/containerd/api/types/runc/options"
 	"github.com/opencontainers/runtime-spec/specs-go"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/anypb"
+	"google.golang.org/protobuf/types/known/fieldmaskpb"
 
 	"github.com/trimtab/trimtab/test/runtimetest/ctrd"
 )
@@ -232,6 +235,23 @@ func (c *Containerd) SetLabel(t testing.TB, namespace, id, key, value string) {
 		got.Container.Labels[key] = value
 		_, err = client.Update(ctx, &containers.UpdateContainerRequest{Container: got.Container})
 		return err
+	})
+}
+
+// Grow makes a container's record longer than a message may be. containerd stores it, and cannot send it.
+func (c *Containerd) Grow(t testing.TB, namespace, id string) {
+	t.Helper()
+	c.call(t, func(ctx context.Context) error {
+		part := &anypb.Any{TypeUrl: "part", Value: make([]byte, 9<<20)}
+		for path, grown := range map[string]*containers.Container{
+			"spec": {ID: id, Spec: part}, "extensions.part": {ID: id, Extensions: map[string]*anypb.Any{"part": part}},
+		} {
+			_, err := c.daemon.Containers().Update(ctrd.In(ctx, namespace), &containers.UpdateContainerRequest{Container: grown, UpdateMask: &fieldmaskpb.FieldMask{Paths: []string{path}}})
+			if err != nil && status.Code(err) != codes.ResourceExhausted {
+				return err
+			}
+		}
+		return nil
 	})
 }
 

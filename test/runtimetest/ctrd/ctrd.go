@@ -62,8 +62,8 @@ func New(o Options) (*Daemon, error) {
 	return d, os.WriteFile(d.path("config.toml"), []byte(config), 0o600)
 }
 
-// Address is the path of its socket.
-func (d *Daemon) Address() string { return d.path("sock") }
+// Address is the path of its socket: in its state, as containerd has it where nobody says otherwise.
+func (d *Daemon) Address() string { return d.path("state/sock") }
 
 func (d *Daemon) path(name string) string { return filepath.Join(d.o.Dir, name) }
 
