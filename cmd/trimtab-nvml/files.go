@@ -21,7 +21,7 @@ import (
 )
 
 // landlockFlag is the first argument of a child that started itself anew under Landlock; its value
-// is the kernel's ABI.
+// is the kernel's ABI, and after colons which folders did not answer.
 const landlockFlag = "--landlock="
 
 // virtualNode is where the virtual GPU's library finds its node (test/vgpu). Of the daemon's
@@ -40,7 +40,9 @@ const (
 type fileRules struct {
 	abi   int    // of the kernel; 0: it opens what its user ID may
 	lacks string // why it does
-	err   error  // it cannot start for them
+	// silent are the loader's folders that do not answer, and are left out.
+	silent []string
+	err    error // it cannot start for them
 }
 
 // confineFiles starts the program anew, for a library, under Landlock: a ruleset binds the thread
@@ -49,18 +51,25 @@ type fileRules struct {
 // program goes on.
 func confineFiles(library string) fileRules {
 	if len(os.Args) > 1 {
-		if abi, again := strings.CutPrefix(os.Args[1], landlockFlag); again {
+		if said, again := strings.CutPrefix(os.Args[1], landlockFlag); again {
+			abi, silent, _ := strings.Cut(said, ":")
 			n, err := strconv.Atoi(abi)
-			return fileRules{abi: n, err: err}
+			return fileRules{abi: n, silent: pathFolders(silent), err: err}
 		}
 	}
 	abi, err := ll.LandlockGetABIVersion()
 	if err != nil {
 		return fileRules{lacks: noLandlock(err)}
 	}
+	keepFiles(false)
+	defer keepFiles(true)
 	mapped, err := mappedFiles()
+	var f found
 	if err == nil {
-		err = startAnew(abi, append(openable(library), landlock.PathAccess(runFile, mapped...).IgnoreIfMissing()), mapped)
+		f, err = lookAll(library, lookTime)
+	}
+	if err == nil {
+		err = startAnew(abi, append(openable(f), landlock.PathAccess(runFile, mapped...).IgnoreIfMissing()), mapped, f.silent)
 	}
 	return fileRules{err: fmt.Errorf("landlock: %w", err)}
 }
@@ -80,8 +89,9 @@ func noLandlock(err error) string {
 
 // startAnew executes this program under rules, from a thread that is locked to its goroutine. It
 // returns only with an error: that thread may then be bound, and must load no library. needed are
-// files without which the program would end before it could say a word.
-func startAnew(abi int, rules []landlock.Rule, needed []string) error {
+// files without which the program would end before it could say a word, silent folders that it is to
+// leave alone.
+func startAnew(abi int, rules []landlock.Rule, needed, silent []string) error {
 	// What a library is refused is for the kernel's audit log (Linux 6.15); what is tried here is not.
 	config := landlock.V11.BestEffort().DisableLoggingForOriginatingProcess().EnableLoggingForSubprocesses()
 	fd, flags, err := config.NewRulesetFD(rules...)
@@ -106,8 +116,9 @@ func startAnew(abi int, rules []landlock.Rule, needed []string) error {
 	if err != nil {
 		return err
 	}
-	argv := append([]string{os.Args[0], landlockFlag + strconv.Itoa(abi)}, os.Args[1:]...)
-	return fmt.Errorf("start anew: %w", unix.Exec(self, argv, os.Environ()))
+	flag := landlockFlag + strings.Join(append([]string{strconv.Itoa(abi)}, silent...), ":")
+	keepFiles(true)
+	return fmt.Errorf("start anew: %w", unix.Exec(self, append([]string{os.Args[0], flag}, os.Args[1:]...), withoutSilent(os.Environ(), silent)))
 }
 
 // holding tells whether the rules bind this thread, and leave it what is needed.
@@ -146,9 +157,9 @@ func mappedFiles() ([]string, error) {
 	return files, nil
 }
 
-// openable are the rules for a library: what NVML needs. No other file can be opened, and none
-// made, renamed or removed.
-func openable(library string) (rules []landlock.Rule) {
+// openable are the rules for what was found of a library: what NVML needs. No other file can be
+// opened, and none made, renamed or removed.
+func openable(f found) (rules []landlock.Rule) {
 	permit := func(rights landlock.AccessFSSet, paths ...string) {
 		paths = slices.DeleteFunc(slices.Clone(paths), func(path string) bool {
 			_, err := os.Stat(path) // of what cannot even be looked up, no right could be had
@@ -156,16 +167,7 @@ func openable(library string) (rules []landlock.Rule) {
 		})
 		rules = append(rules, landlock.PathAccess(rights, paths...).IgnoreIfMissing())
 	}
-	folders := libraryFolders()
-	permit(readTree, folders...)
-	// A link in one of the folders, or a path that was given, may lead out of them.
-	if strings.Contains(library, "/") {
-		permit(readFile, library)
-	} else {
-		for _, dir := range folders {
-			permit(readFile, filepath.Join(dir, library))
-		}
-	}
+	rules = append(rules, landlock.PathAccess(readTree, f.folders...).IgnoreIfMissing(), landlock.PathAccess(readFile, f.files...).IgnoreIfMissing())
 	permit(readFile, "/etc/ld.so.cache", "/etc/ld.so.preload")
 	// What the kernel tells of itself. Landlock keeps /proc/PID of others closed where their memory,
 	// open files, root or environment could be read.
@@ -198,15 +200,27 @@ func openable(library string) (rules []landlock.Rule) {
 // loaderConf names the folders that the loader's cache is made from.
 const loaderConf = "/etc/ld.so.conf"
 
-// libraryFolders are where the loader finds libraries: its own folders, those of LD_LIBRARY_PATH and
-// of ldconfig.
-func libraryFolders() []string {
-	dirs := []string{"/lib", "/lib64", "/usr/lib", "/usr/lib64", "/usr/local/lib", "/usr/local/lib64"}
-	dirs = append(dirs, strings.FieldsFunc(os.Getenv("LD_LIBRARY_PATH"), func(r rune) bool { return r == ':' || r == ';' })...)
-	dirs = append(dirs, confFolders(loaderConf, maxIncludes)...)
+// libraryPath is the variable by which the loader is told of more folders.
+const libraryPath = "LD_LIBRARY_PATH"
+
+// pathFolders are the folders of a list such as that variable's.
+func pathFolders(list string) []string {
+	return strings.FieldsFunc(list, func(r rune) bool { return r == ':' || r == ';' })
+}
+
+// libraryFolders are where the loader finds libraries: its own folders, those that are searched by
+// LD_LIBRARY_PATH, and those of ldconfig. Nix's and Guix's loaders have theirs in the store, which
+// holds no secrets, and NixOS links to the driver's there. None is touched that may refuses.
+func libraryFolders(searched string, may func(path string) bool) []string {
+	dirs := []string{"/lib", "/lib64", "/usr/lib", "/usr/lib64", "/usr/local/lib", "/usr/local/lib64", "/run/opengl-driver/lib", "/nix/store", "/gnu/store"}
+	dirs = append(dirs, pathFolders(searched)...)
+	dirs = append(dirs, confFolders(loaderConf, maxIncludes, may)...)
 	return slices.DeleteFunc(dirs, func(dir string) bool {
+		if !filepath.IsAbs(dir) || !may(dir) {
+			return true
+		}
 		of, err := os.Stat(dir)
-		if err != nil || !of.IsDir() || !filepath.IsAbs(dir) {
+		if err != nil || !of.IsDir() {
 			return true
 		}
 		real, err := filepath.EvalSymlinks(dir)
@@ -220,9 +234,12 @@ const (
 )
 
 // confFolders are the folders that a file of ldconfig's names.
-func confFolders(file string, deep int) (dirs []string) {
+func confFolders(file string, deep int, may func(path string) bool) (dirs []string) {
+	if deep == 0 || !may(file) {
+		return nil
+	}
 	f, err := os.Open(file)
-	if err != nil || deep == 0 {
+	if err != nil {
 		return nil
 	}
 	defer f.Close()
@@ -236,9 +253,12 @@ func confFolders(file string, deep int) (dirs []string) {
 				if !filepath.IsAbs(pattern) {
 					pattern = filepath.Join(filepath.Dir(file), pattern)
 				}
+				if !may(pattern) {
+					continue
+				}
 				more, _ := filepath.Glob(pattern) // a pattern that is none names nothing
 				for _, m := range more {
-					dirs = append(dirs, confFolders(m, deep-1)...)
+					dirs = append(dirs, confFolders(m, deep-1, may)...)
 				}
 			}
 		default:
@@ -254,8 +274,18 @@ func confFolders(file string, deep int) (dirs []string) {
 // control is opened by every NVML.
 const control = "/dev/nvidiactl"
 
+// leftOut names the folders that do not answer; "" if all do.
+func (r fileRules) leftOut() string {
+	const most = 1024 // bytes: the daemon takes no more than 4 KiB
+	text := strings.Join(r.silent, ", ")
+	return strings.ToValidUTF8(text[:min(len(text), most)], "")
+}
+
 // blame names the rules in a failure that they may be the cause of.
 func (r fileRules) blame(f *wire.Failure) *wire.Failure {
+	if left := r.leftOut(); left != "" {
+		f = &wire.Failure{Why: f.Why + "; not searched for it, since it does not answer: " + left, Normal: f.Normal}
+	}
 	if r.abi == 0 {
 		return f
 	}

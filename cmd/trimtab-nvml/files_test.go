@@ -33,10 +33,10 @@ func TestConfFolders(t *testing.T) {
 		}
 	}
 	want := []string{"/opt/a", "/opt/b", "/opt/c", "/opt/e", "/opt/f", "/opt/d"}
-	if diff := cmp.Diff(want, confFolders(filepath.Join(dir, "ld.so.conf"), maxIncludes)); diff != "" {
+	if diff := cmp.Diff(want, confFolders(filepath.Join(dir, "ld.so.conf"), maxIncludes, all)); diff != "" {
 		t.Error(diff)
 	}
-	if got := confFolders(filepath.Join(dir, "loop.conf"), maxIncludes); len(got) != maxIncludes {
+	if got := confFolders(filepath.Join(dir, "loop.conf"), maxIncludes, all); len(got) != maxIncludes {
 		t.Errorf("a file that includes itself is read %d times, want %d", len(got), maxIncludes)
 	}
 }
@@ -48,8 +48,8 @@ func TestLibraryFolders(t *testing.T) {
 	if err := os.Symlink("/", whole); err != nil {
 		t.Fatal(err)
 	}
-	t.Setenv("LD_LIBRARY_PATH", dir+":/:.:"+whole+":/nonexistent;/;/etc/passwd")
-	got := libraryFolders()
+	var touched []string
+	got := libraryFolders(dir+":/:.:"+whole+":/nonexistent;/;/etc/passwd", func(path string) bool { touched = append(touched, path); return true })
 	if !slices.Contains(got, dir) {
 		t.Errorf("%s is not among %q", dir, got)
 	}
@@ -58,7 +58,18 @@ func TestLibraryFolders(t *testing.T) {
 			t.Errorf("%s is among %q", no, got)
 		}
 	}
+	for _, store := range []string{"/nix/store", "/gnu/store", "/run/opengl-driver/lib"} {
+		if _, err := os.Stat(store); !slices.Contains(touched, store) || (err == nil) != slices.Contains(got, store) {
+			t.Errorf("%s: looked at are %q, %q are there", store, touched, got)
+		}
+	}
+	if got := libraryFolders(dir, func(string) bool { return false }); len(got) > 0 {
+		t.Errorf("touched are %q, and none may be", got)
+	}
 }
+
+// all may be touched.
+func all(string) bool { return true }
 
 // What the program itself is made of is found where it is.
 func TestMappedFiles(t *testing.T) {
@@ -105,5 +116,8 @@ func TestBlame(t *testing.T) {
 	}
 	if got := (fileRules{}).blame(&wire.Failure{Why: "error 999"}); got.Why != "error 999" {
 		t.Errorf("without rules: %+v", *got)
+	}
+	if got := (fileRules{silent: []string{"/mnt/a", "/mnt/b"}}).blame(&wire.Failure{Why: "error 999", Normal: true}); !strings.HasSuffix(got.Why, "does not answer: /mnt/a, /mnt/b") || !got.Normal {
+		t.Errorf("with folders that are left out: %+v", *got)
 	}
 }

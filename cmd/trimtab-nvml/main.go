@@ -26,6 +26,7 @@ import (
 )
 
 func main() {
+	lookFor(os.Args)
 	goruntime.LockOSThread() // the library's thread-local state stays in one place
 	if err := childMain(strings.TrimPrefix(os.Args[len(os.Args)-1], wire.LibraryFlag)); err != nil {
 		fmt.Fprintln(os.Stderr, err)

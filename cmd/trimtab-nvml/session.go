@@ -46,7 +46,7 @@ func openSession(path string, rules fileRules, p *wire.Page, q wire.Request) (*s
 	if err != nil {
 		return nil, noLibrary(err, rules)
 	}
-	s := &session{lib: lib, hello: wire.Hello{Protocol: wire.Protocol, Landlock: rules.abi, NoLandlock: rules.lacks}}
+	s := &session{lib: lib, hello: wire.Hello{Protocol: wire.Protocol, Landlock: rules.abi, NoLandlock: rules.lacks, LeftOut: rules.leftOut()}}
 	s.leaveOut(q.Skip)
 	whole := asker{lib: lib}
 	if c := whole.call(lib.newest("nvmlInit_v2", "nvmlInit"), lib.api.Init); c != wire.OK {

@@ -46,7 +46,7 @@ func bounded(a *wire.Answer) error {
 	}
 	var errs []error
 	if h := a.Hello; h != nil {
-		errs = append(errs, texts(maxName, h.Driver, h.NVML, h.NoLandlock))
+		errs = append(errs, texts(maxName, h.Driver, h.NVML, h.NoLandlock), texts(maxText, h.LeftOut))
 	}
 	if f := a.Failed; f != nil {
 		errs = append(errs, texts(maxText, f.Why))

@@ -59,6 +59,9 @@ func TestTakenOverChild(t *testing.T) {
 		"a driver": {1, func(int) wire.Answer {
 			return wire.Answer{Hello: &wire.Hello{Protocol: wire.Protocol, Driver: text(257)}}
 		}, 0, false},
+		"folders that were left out": {1, func(int) wire.Answer {
+			return wire.Answer{Hello: &wire.Hello{Protocol: wire.Protocol, LeftOut: text(4097)}}
+		}, 0, false},
 		"a failure": {1, func(int) wire.Answer { return wire.Answer{Failed: &wire.Failure{Why: text(4097)}} }, 0, false},
 		"outcomes": {1, func(int) wire.Answer {
 			return wire.Answer{End: &wire.End{Outcomes: make([]wire.Outcome, maxOutcomes+1)}}

@@ -109,3 +109,17 @@ func TestBookOfLost(t *testing.T) {
 		t.Errorf("after ten minutes: %+v", got)
 	}
 }
+
+// What the library may open is told, with folders that were not searched for it.
+func TestConfinement(t *testing.T) {
+	for want, h := range map[string]wire.Hello{
+		"": {},
+		"NVIDIA's library opens no files but its own (Landlock, ABI 7)":                                                        {Protocol: 1, Landlock: 7},
+		"NVIDIA's library opens no files but its own (Landlock, ABI 7); not searched for it, since it does not answer: /mnt/a": {Protocol: 1, Landlock: 7, LeftOut: "/mnt/a"},
+		"NVIDIA's library may open any file of root's, trimtab's state and config among them: too old":                         {Protocol: 1, NoLandlock: "too old"},
+	} {
+		if got := confinement(h); got != want {
+			t.Errorf("%+v: %q, want %q", h, got, want)
+		}
+	}
+}

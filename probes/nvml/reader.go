@@ -319,7 +319,11 @@ func confinement(h wire.Hello) string {
 	case h.Protocol == 0:
 		return ""
 	case h.Landlock > 0:
-		return fmt.Sprintf("NVIDIA's library opens no files but its own (Landlock, ABI %d)", h.Landlock)
+		text := fmt.Sprintf("NVIDIA's library opens no files but its own (Landlock, ABI %d)", h.Landlock)
+		if h.LeftOut != "" {
+			text += "; not searched for it, since it does not answer: " + h.LeftOut
+		}
+		return text
 	}
 	return "NVIDIA's library may open any file of root's, trimtab's state and config among them: " + cmp.Or(h.NoLandlock, "why is not known")
 }

@@ -30,6 +30,8 @@ type Fault struct {
 	// kernel made read-only after an error. A remount could not do it here: it is refused
 	// while files are open for writing.
 	ReadOnly bool
+	// Silent: whoever looks up a file, or asks what it is, waits, as for another machine that is gone.
+	Silent bool
 }
 
 // Disk shows a directory at another place, by FUSE, with the faults that it is told. A
@@ -66,7 +68,7 @@ func OpenDisk(dir, below string) (*Disk, error) {
 
 // Set gives the disk a fault in place of the one that it had.
 func (d *Disk) Set(f Fault) error {
-	if _, err := fmt.Fprintln(d.to, int64(f.SyncDelay), f.SyncFails, f.ReadOnly); err != nil {
+	if _, err := fmt.Fprintln(d.to, int64(f.SyncDelay), f.SyncFails, f.ReadOnly, f.Silent); err != nil {
 		return err
 	}
 	if !d.from.Scan() {
@@ -96,7 +98,7 @@ func serveDisk(dir, below string) error {
 	for lines := bufio.NewScanner(os.Stdin); lines.Scan(); {
 		var delay int64
 		f := &Fault{}
-		if _, err := fmt.Sscan(strings.TrimSpace(lines.Text()), &delay, &f.SyncFails, &f.ReadOnly); err != nil {
+		if _, err := fmt.Sscan(strings.TrimSpace(lines.Text()), &delay, &f.SyncFails, &f.ReadOnly, &f.Silent); err != nil {
 			return err
 		}
 		f.SyncDelay = time.Duration(delay)
@@ -115,6 +117,25 @@ type diskNode struct {
 // WrapChild makes what is below of the same kind.
 func (n *diskNode) WrapChild(context.Context, fs.InodeEmbedder) fs.InodeEmbedder {
 	return &diskNode{LoopbackNode: fs.LoopbackNode{RootData: n.RootData}, fault: n.fault}
+}
+
+// answers waits for a disk that does.
+func (n *diskNode) answers() {
+	for n.fault.Load().Silent {
+		time.Sleep(10 * time.Millisecond)
+	}
+}
+
+// Lookup obeys Silent.
+func (n *diskNode) Lookup(ctx context.Context, name string, out *fuse.EntryOut) (*fs.Inode, syscall.Errno) {
+	n.answers()
+	return n.LoopbackNode.Lookup(ctx, name, out)
+}
+
+// Getattr obeys Silent.
+func (n *diskNode) Getattr(ctx context.Context, f fs.FileHandle, out *fuse.AttrOut) syscall.Errno {
+	n.answers()
+	return n.LoopbackNode.Getattr(ctx, f, out)
 }
 
 // change is what an operation that changes something meets.

@@ -86,6 +86,7 @@ type Hello struct {
 	// Landlock is the kernel's ABI by which the child is kept to the library's own files; 0: to none.
 	Landlock   int    `json:"landlock,omitempty"`
 	NoLandlock string `json:"noLandlock,omitempty"` // why 0
+	LeftOut    string `json:"leftOut,omitempty"`    // folders of the loader's that do not answer
 }
 
 // Failure says why there is nothing to read.

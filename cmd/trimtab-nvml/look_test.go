@@ -1,0 +1,94 @@
+//go:build cgo
+
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/trimtab/trimtab/test/fusetest"
+)
+
+func TestMain(m *testing.M) {
+	lookFor(os.Args)
+	fusetest.Main()
+	os.Exit(m.Run())
+}
+
+// A folder of the loader's that does not answer is left out, and told; the library is found in another.
+func TestFolderThatDoesNotAnswer(t *testing.T) {
+	first, last, hung := t.TempDir(), t.TempDir(), t.TempDir()
+	disk, err := fusetest.OpenDisk(hung, t.TempDir())
+	if err != nil {
+		t.Skip(err)
+	}
+	t.Cleanup(func() {
+		if err := disk.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	if err := disk.Set(fusetest.Fault{Silent: true}); err != nil {
+		t.Fatal(err)
+	}
+	library := filepath.Join(last, "libtrimtab-none.so.1")
+	if err := os.WriteFile(library, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv(libraryPath, strings.Join([]string{first, hung, last}, ":"))
+	type answer struct {
+		found
+		err error
+	}
+	answers := make(chan answer, 1)
+	go func() {
+		f, err := lookAll(filepath.Base(library), time.Second)
+		if err == nil {
+			openable(f)
+		}
+		answers <- answer{f, err}
+	}()
+	select {
+	case got := <-answers:
+		if got.err != nil || !slices.Equal(got.silent, []string{hung}) || !slices.Equal(got.files, []string{library}) {
+			t.Errorf("found is %+v, %v", got.found, got.err)
+		}
+		if slices.Contains(got.folders, hung) || !slices.Contains(got.folders, first) || !slices.Contains(got.folders, last) {
+			t.Errorf("folders %q", got.folders)
+		}
+		if diff := cmp.Diff([]string{"A=b", libraryPath + "=" + first + ":" + last}, withoutSilent([]string{"A=b", libraryPath + "=" + os.Getenv(libraryPath)}, got.silent)); diff != "" {
+			t.Error(diff)
+		}
+	case <-time.After(time.Minute):
+		t.Error("nothing is found while one folder does not answer")
+	}
+}
+
+// More than may be waited for are an error that names them.
+func TestFoldersThatDoNotAnswer(t *testing.T) {
+	disk, err := fusetest.OpenDisk(t.TempDir(), t.TempDir())
+	if err != nil {
+		t.Skip(err)
+	}
+	t.Cleanup(func() {
+		if err := disk.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	if err := disk.Set(fusetest.Fault{Silent: true}); err != nil {
+		t.Fatal(err)
+	}
+	var hung []string
+	for _, name := range strings.Fields("a b c d e f") {
+		hung = append(hung, filepath.Join(disk.Dir, name))
+	}
+	t.Setenv(libraryPath, strings.Join(hung, ":"))
+	if f, err := lookAll("libtrimtab-none.so.1", time.Second/2); err == nil || !slices.Equal(f.silent, hung[:maxSilent+1]) || !strings.Contains(err.Error(), hung[maxSilent]) {
+		t.Errorf("found is %+v, %v", f, err)
+	}
+}
