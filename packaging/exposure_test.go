@@ -90,6 +90,8 @@ func TestUnitClosesWaysOut(t *testing.T) {
 			"InaccessiblePaths=-/proc/kcore",
 			"SystemCallFilter=~process_vm_readv process_vm_writev pidfd_getfd @resources",
 			"LimitCORE=0",
+			"DevicePolicy=closed",
+			"DeviceAllow=char-* rwm",
 		} {
 			if !strings.Contains(unit, "\n"+line+"\n") {
 				t.Errorf("%s lacks %s", name, line)

@@ -99,6 +99,12 @@ func sandbox(t *testing.T, m *machine) {
 	if covered != "/proc/kallsyms\n/proc/kcore\n/proc/sys\n/proc/sysrq-trigger" {
 		t.Errorf("of /proc the unit covers\n%s", covered)
 	}
+	opened := m.sh(t, `sh -c 'echo $$ >/sys/fs/cgroup/system.slice/trimtab.service/cgroup.procs
+head -c 1 /dev/zero >/dev/null && echo zero
+head -c 1 "$(findmnt -no SOURCE /)" >/dev/null && echo disk; true'`)
+	if opened != "zero" {
+		t.Errorf("of devices the unit opens\n%s", opened)
+	}
 }
 
 func changed(c state.Container) bool { return len(c.Changed) > 0 }
