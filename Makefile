@@ -257,6 +257,10 @@ chaos: setup build image ## Break what trimtab works with, a fault every few sec
 chaos-short: CHAOS_FLAGS = -each -seed 125 -for 6m
 chaos-short: chaos ## The same for 6 minutes, each fault at least once, in an order that stays.
 
+.PHONY: chaos-part
+chaos-part: CHAOS_FLAGS = -each -seed 125 -for 1s -jobs 2 -train= -only 'disk,shim,kill dockerd,kill containerd,and containerd,fork bomb'
+chaos-part: chaos ## Of these faults those that no other test makes, once each (2 minutes).
+
 .PHONY: soak
 soak: setup build image ## The same with nothing broken: 200 containers an hour come and go; what the daemon holds, as a table with slopes (8 hours). SOAK_FLAGS="-for 1h".
 	@mkdir -p .cache && go build -o .cache/chaos-bin ./test/chaos

@@ -214,6 +214,14 @@ func TestEachFaultComesFirst(t *testing.T) {
 		}
 		return out
 	}
+	w := &world{o: options{only: "disk f,kill shim"}}
+	var some []string
+	for _, f := range w.chosen() {
+		some = append(some, f.name)
+	}
+	if want := []string{"kill shim", "disk full", "disk fails to sync"}; !slices.Equal(some, want) {
+		t.Errorf("of several names %q are taken, want %q", some, want)
+	}
 	first := order(125, true)
 	if !slices.Equal(first, order(125, true)) || slices.Equal(first, order(126, true)) {
 		t.Error("the order is not the seed's")

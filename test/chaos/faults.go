@@ -118,7 +118,10 @@ func (w *world) start(ctx context.Context) error {
 		w.up()
 		return nil
 	}
-	if ctx.Err() != nil {
+	if ctx.Err() != nil { // the end starts one of its own
+		if !w.daemon.Ended() {
+			return errors.Join(ctx.Err(), w.daemon.Kill())
+		}
 		return ctx.Err()
 	}
 	w.violate(int(w.step.Load()), []breach{{lawLives, "daemon", "it does not start: " + tail(err.Error())}})

@@ -56,7 +56,7 @@ func main() {
 	flag.DurationVar(&o.length, "for", time.Hour, "how long")
 	flag.Uint64Var(&o.seed, "seed", uint64(time.Now().Unix()), "what faults are drawn from")
 	flag.IntVar(&o.jobs, "jobs", 3, "how many jobs are tuned")
-	flag.StringVar(&o.only, "only", "", "only faults whose names have this in them")
+	flag.StringVar(&o.only, "only", "", "only faults whose names have this in them, or one of several with commas between")
 	flag.BoolVar(&o.each, "each", false, "each fault once, in an order of the seed's, before they are drawn; it takes longer than -for where that needs it")
 	flag.StringVar(&o.binary, "trimtab", "bin/trimtab", "the program")
 	flag.StringVar(&o.storage, "storage", "overlay2", "the engine's storage driver")
@@ -149,7 +149,8 @@ func (w *world) steps(ctx context.Context) (steps int, err error) {
 // chosen are the faults that the command line allows.
 func (w *world) chosen() (out []fault) {
 	for _, f := range faults() {
-		if strings.Contains(f.name, w.o.only) && (w.o.clock || f.name != clockName) {
+		wanted := slices.ContainsFunc(strings.Split(w.o.only, ","), func(part string) bool { return strings.Contains(f.name, part) })
+		if wanted && (w.o.clock || f.name != clockName) {
 			out = append(out, f)
 		}
 	}

@@ -120,7 +120,7 @@ func (d *Daemon) Restart(ctx context.Context) error {
 }
 
 func (d *Daemon) wait(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
+	ctx, cancel := context.WithTimeout(ctx, time.Minute) // with 30 others on two CPUs it took more than 20 s
 	defer cancel()
 	for {
 		if s, err := d.client.Status(ctx); err == nil && s.UnixNs > 0 {
