@@ -86,6 +86,8 @@ type Job struct {
 	// Knee is the CPUs beyond which more bring no speed, on the machine of the recordings: by
 	// construction, with what it spins in waits, or measured by quotas. 0: it is not judged.
 	Knee float64
+	// KneeOrLess: Knee is the least that was tried, and was enough.
+	KneeOrLess bool
 	// Steps to wait for before the daemon starts: 5 if 0, none if negative.
 	Steps int64
 	// Network gives the containers one of their own, on which they reach each other by

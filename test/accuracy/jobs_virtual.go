@@ -40,7 +40,7 @@ func gpuCPP() Family {
 		{Name: "gpu-poll", Knee: 0.9, Why: "the same; it asks an event again and again", Devices: 2, Parts: onGPU(kernels20("--sync", "poll")...), Phases: alone("compute/device")},
 		{Name: "gpu-async-starved", Knee: 0.05, Why: "never waits, under a quota of 0.05 CPUs: launches are a thousand ahead, and it loses nothing", Devices: 2,
 			Parts: onGPU(kernels20("--wait-every", "0")...), Phases: starved(0.05, "compute/device")},
-		{Name: "gpu-each50-starved", Knee: 0.05, Why: "waits every 50 steps, under a quota of 0.05 CPUs: it loses next to nothing", Devices: 2,
+		{Name: "gpu-each50-starved", Knee: 0.05, KneeOrLess: true, Why: "waits every 50 steps, under a quota of 0.05 CPUs: it loses next to nothing", Devices: 2,
 			Parts: onGPU(kernels20("--wait-every", "50")...), Phases: starved(0.05, "compute/device")},
 		{Name: "gpu-poll-starved", Knee: 0.9, Why: "polls for each step under a quota of half a CPU, which ends while it asks: a step is over and not seen to be", Devices: 2,
 			Parts: onGPU(kernels20("--sync", "poll")...), Phases: starved(0.5, "compute/host")},

@@ -41,6 +41,7 @@ type Case struct {
 	WrongKnobs       []string
 	Whys             map[Label]string // an example of each wrong label's sentence
 	Knee, SaidKnee   float64          // CPUs: what is true, 0 where it is not judged; the median of what windows said
+	KneeOrLess       bool             // what is true is that or less
 	// OutsideCPUs is what was used outside of containers, mean over windows: a noisy machine.
 	OutsideCPUs float64
 	// Stolen is the share of the machine's CPU time that its hypervisor took, mean over windows.
@@ -55,7 +56,7 @@ func score(f Facts, seen map[string]*Seen, family Family, virtual bool) []Case {
 	for i, p := range f.Phases {
 		for _, name := range slices.Sorted(maps.Keys(p.Truths)) {
 			c := Case{Job: f.Job, Family: family.Name, HeldOut: family.HeldOut, Virtual: virtual, Container: name, Phase: p.Name,
-				Truth: p.Truths[name], Said: map[Label]int{}, Whys: map[Label]string{}, Knee: job.Knee}
+				Truth: p.Truths[name], Said: map[Label]int{}, Whys: map[Label]string{}, Knee: job.Knee, KneeOrLess: job.KneeOrLess}
 			c.Begins = bottleneck(c.Truth) && (i == 0 || f.Phases[i-1].Truths[name].Is != c.Truth.Is)
 			s := seen[name]
 			if s == nil {
@@ -138,7 +139,7 @@ const kneeFactor = 1.25
 
 // kneeRight reports whether the knee was told, and within the factor.
 func (c *Case) kneeRight() bool {
-	return c.SaidKnee <= c.Knee*kneeFactor && c.SaidKnee >= c.Knee/kneeFactor
+	return c.SaidKnee > 0 && c.SaidKnee <= c.Knee*kneeFactor && (c.KneeOrLess || c.SaidKnee >= c.Knee/kneeFactor)
 }
 
 // majority is the most frequent label, the first in the alphabet of equals.

@@ -27,6 +27,15 @@ func TestCostBeforeAFullDevice(t *testing.T) {
 		edit(&r)
 		return Cost(policies.DefaultConstants(), r)
 	}
+	// Of what it ran so much is in waits, which CUDA's calls tell.
+	waits := func(n, ns, spun uint64) func(*R) {
+		return func(r *R) {
+			r.Trainer.TID = 100
+			r.Window.Processes = []observe.Process{{TGID: 100, Threads: []observe.CallThread{{TID: 100, Syncs: n, SyncNs: ns, SyncRunNs: spun}}}}
+			spin := float64(spun) / 1e9 / r.Cost.Ticks
+			r.Cost.TrainerCPU, r.Cost.Spin, r.Cost.Device = r.Cost.TrainerCPU-spin, spin, spin
+		}
+	}
 	for name, tt := range map[string]struct {
 		ran  float64
 		edit func(*R)
@@ -48,6 +57,10 @@ func TestCostBeforeAFullDevice(t *testing.T) {
 		"no steps are seen":                                       {0.1, func(r *R) { r.Aggregated = true }, 1},
 		"its cost was not measured":                               {0.1, func(r *R) { r.CostOK = false }, 1},
 		"loaders have CPU enough, and one needs 80 ms for a step": {0.5, func(r *R) { r.Loaders, r.Cost.Loaders, r.Cost.Batch = 1, 1, 0.08 }, 0.25},
+		"it spins in waits of 2 s":                                {1, waits(1, 19e8, 19e8), 0.05},
+		"it spins in waits of 950 ms, a little too short for it":  {1, waits(2, 19e8, 19e8), 1},
+		"it sleeps in such waits":                                 {0.1, waits(1, 18e8, 0), 0.1},
+		"it spins in one that lasts for longer than was looked":   {1, waits(0, 2e9, 2e9), 0.02}, // what is told apart at all
 	} {
 		c := at(tt.ran, tt.edit)
 		if got := c.Knee(); math.Abs(got-tt.knee) > 0.01*tt.knee {

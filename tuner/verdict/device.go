@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/trimtab/trimtab/policies"
+	"github.com/trimtab/trimtab/runtime"
 	"github.com/trimtab/trimtab/tuner/observe"
 )
 
@@ -84,9 +85,22 @@ func Cost(k *policies.Constants, r observe.Reading) policies.Cost {
 	busy, _ := duty(r)
 	step := c.CPU() / r.Window.UsedCPUs() // its rate may be of another time than the cost
 	exposed := min(c.TrainerCPU, (1-min(busy, 1))*step)
-	c.Spin += c.TrainerCPU - exposed
+	idle := min(c.Spin, idleSpin(k, r), max(0, c.CPU()-k.ActiveCPUs*step)) // less is no use that is told apart
+	c.Spin += c.TrainerCPU - exposed - idle
 	c.TrainerCPU, c.Queue, c.Device = exposed, 0, step-exposed
 	return c
+}
+
+// idleSpin is what it spins, seconds a tick, in waits so long that no CPU need be had for it. A quota that
+// stops it in one stops no device. Who is stopped sees the end late, by half a period of the quota in the
+// mean. Where that is less of the wait than a gain that counts, such spinning is no demand.
+func idleSpin(k *policies.Constants, r observe.Reading) float64 {
+	b := r.Window.Calls(r.Root).CallsOf(r.Trainer.TID)
+	late, wait := float64(runtime.DefaultPeriodUs*1000/2), float64(b.SyncNs)/float64(max(b.Syncs, 1))
+	if late > k.PlanMinGain*wait {
+		return 0
+	}
+	return float64(b.SyncRunNs) / 1e9 / r.Cost.Ticks
 }
 
 // device finds a trainer that waits for its device most of the time. Waits that
