@@ -1,6 +1,6 @@
-// Package gpu builds the C++ trainer beside the virtual GPU's libraries, so that
-// a container that is given the one has the other. What each set of options makes
-// true stands at the top of trainer.cpp, trainer.py and numpy_trainer.py.
+// Package gpu builds the C++ trainer and the plain CUDA program beside the virtual GPU's
+// libraries, so that a container that is given the one has the other. What each set of
+// options makes true stands at the top of trainer.cpp, trainer.py, numpy_trainer.py and plain.c.
 package gpu
 
 import (
@@ -13,11 +13,12 @@ import (
 	"github.com/trimtab/trimtab/test/vgpu"
 )
 
-// The trainers' names in the folder that Build returns. TrainerStatic has CUDA's
-// runtime and NCCL within the binary.
+// The programs' names in the folder that Build returns. TrainerStatic has CUDA's
+// runtime and NCCL within the binary. Plain needs no library of the virtual GPU's but libcuda.
 const (
 	Trainer       = "trainer"
 	TrainerStatic = "trainer-static"
+	Plain         = "plain"
 )
 
 // Script starts a binary where a Python script is expected: its first argument is
