@@ -26,6 +26,7 @@ for f in $programs; do install -m 0755 .cache/runtimes/bin/$f $out/$f; done
 install -m 0644 test/gpucheck/train.py test/gpucheck/programs.py $out/
 for f in libcuda.so.1 libcudart.so.12 libnccl.so.2 libnvidia-ml.so.1; do install -m 0644 test/vgpu/build/$f $out/vgpu/$f; done
 for f in vgpu-node trainer; do install -m 0755 test/vgpu/build/$f $out/vgpu/$f; done
+install -m 0755 test/vgpu/build/plain $out/plain
 
 if command -v zstd >/dev/null; then
 	packed=dist/gpu-check.tar.zst

@@ -43,7 +43,7 @@ func packed(t *testing.T, tools map[string]string) (dist, out string, err error)
 	}
 	const makes = "#!/bin/sh\nset -eu\numask 077\n" // of whoever builds: nothing depends on it
 	put("bin/go", makes+`while [ "$1" != -o ]; do shift; done; echo "$3" >"$2"; chmod 755 "$2"`+"\n")
-	put("bin/make", makes+"mkdir -p test/vgpu/build; cd test/vgpu/build; for f in libcuda.so.1 libcudart.so.12 libnccl.so.2 libnvidia-ml.so.1 vgpu-node trainer; do echo $f >$f; done\n")
+	put("bin/make", makes+"mkdir -p test/vgpu/build; cd test/vgpu/build; for f in libcuda.so.1 libcudart.so.12 libnccl.so.2 libnvidia-ml.so.1 vgpu-node trainer plain; do echo $f >$f; done\n")
 	put("scripts/build-nvml.sh", makes+`echo nvml >"$1"; chmod 755 "$1"`+"\n")
 	put("scripts/build-runtimes.sh", makes+`mkdir -p "$1/bin"; d=$1; shift; for f; do echo $f >"$d/bin/$f"; done`+"\n")
 	for _, tool := range []string{"gcc", "g++", "git"} {
@@ -68,7 +68,7 @@ func TestBundleHasWhatTheCheckNeeds(t *testing.T) {
 	if out, err := exec.CommandContext(t.Context(), "tar", "-C", there, "-xf", filepath.Join(dist, "gpu-check.tar.zst")).CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
-	want := map[string]fs.FileMode{"gpucheck": 0o755, "trimtab": 0o755, "trimtab-nvml": 0o755, "train.py": 0o644, "programs.py": 0o644, "vgpu/vgpu-node": 0o755, "vgpu/trainer": 0o755}
+	want := map[string]fs.FileMode{"gpucheck": 0o755, "trimtab": 0o755, "trimtab-nvml": 0o755, "plain": 0o755, "train.py": 0o644, "programs.py": 0o644, "vgpu/vgpu-node": 0o755, "vgpu/trainer": 0o755}
 	for _, name := range ctrd.Programs() {
 		want[name] = 0o755
 	}

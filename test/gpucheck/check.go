@@ -25,7 +25,7 @@ type part struct {
 //trimtab:table the sections of the check
 var parts = []part{
 	{"nvml", "What NVML and GPM answer", (*check).nvml},
-	{"jobs", "Symbols, verdicts and device activity of four jobs", (*check).jobs},
+	{"jobs", "Symbols, verdicts and device activity of jobs", (*check).jobs},
 	{"launches", "Launches against another count", (*check).launches},
 	{"rate", "The job's rate with and without trimtab", (*check).rate},
 	{"tuning", "A starved loader, by its quota", (*check).tuning},

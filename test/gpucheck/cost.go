@@ -45,16 +45,21 @@ func (n *counter) turn(ctx context.Context, in bool) (launches uint64, err error
 		share = 1
 	}
 	n.calls.SetDutyCycle(n.key, cuda.HookLaunch, share)
+	read, err := n.read(ctx)
+	for _, p := range read.Processes {
+		launches += p.Launches
+	}
+	return launches, err
+}
+
+// read returns what was counted so far.
+func (n *counter) read(ctx context.Context) (read probes.CUDA, err error) {
 	sample := probes.Sample{}
-	if err := n.calls.Read(ctx, map[string]*probes.Sample{n.key: &sample}); err != nil {
-		return 0, err
-	}
+	err = n.calls.Read(ctx, map[string]*probes.Sample{n.key: &sample})
 	if sample.CUDA != nil {
-		for _, p := range sample.CUDA.Processes {
-			launches += p.Launches
-		}
+		read = *sample.CUDA
 	}
-	return launches, nil
+	return read, err
 }
 
 func (n *counter) close() error { return errors.Join(n.calls.Close(), n.find.Close()) }

@@ -114,6 +114,7 @@ func bundleOf(t *testing.T) string {
 	for _, name := range []string{"libcuda.so.1", "libcudart.so.12", "libnvidia-ml.so.1", "libnccl.so.2", "vgpu-node", "trainer"} {
 		copyFile(t, libs.Lib(name), filepath.Join(dir, "vgpu", name))
 	}
+	copyFile(t, libs.Lib(gpu.Plain), filepath.Join(dir, gpu.Plain))
 	return dir
 }
 
@@ -137,7 +138,7 @@ func TestVirtual(t *testing.T) {
 	}
 	dir := bundleOf(t)
 	report := filepath.Join(t.TempDir(), "report.md")
-	out, code := runCheck(t, 2*time.Minute, "unshare", "-n", filepath.Join(dir, "gpucheck"), "-virtual", "-short", "-only", "nvml,launches,access", "-report", report)
+	out, code := runCheck(t, 4*time.Minute, "unshare", "-n", filepath.Join(dir, "gpucheck"), "-virtual", "-short", "-only", "nvml,launches,access", "-report", report)
 	if code != 0 {
 		t.Fatalf("exit status %d\n%s", code, out)
 	}
@@ -147,6 +148,11 @@ func TestVirtual(t *testing.T) {
 	}
 	for _, want := range []string{"virtual GPU", "short run", "| ok | launches |", "| ok | access | the container reaches nvidiactl |", "| ok | access | hidden on purpose |", "| ok | access | shown again |", "left out: jobs, rate, tuning, programs"} {
 		if !strings.Contains(string(text), want) {
+			t.Errorf("the report lacks %q:\n%s", want, text)
+		}
+	}
+	for _, mode := range plain() {
+		if want := "| ok | launches | " + mode.name + ", against its own count |"; !strings.Contains(string(text), want) {
 			t.Errorf("the report lacks %q:\n%s", want, text)
 		}
 	}
@@ -177,7 +183,7 @@ func TestVirtualMeasures(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{"| symbols | libcuda.so.1 |", "| ok | symbols | launches are probed and counted |", "| verdicts | device |", "| activity | input |",
+	for _, want := range []string{"| symbols | libcuda.so.1 |", "| ok | symbols | launches are probed and counted |", "| verdicts | device |", "| activity | input |", "| verdicts | plain-staged |",
 		"| rate | launch: with trimtab over without |", "| rate | launch: while each launch is counted |", "| tuning | the quota is raised |", "| ok | tuning | restored at the end |", "left out: nvml, launches, programs, access"} {
 		if !strings.Contains(string(text), want) {
 			t.Errorf("the report lacks %q:\n%s", want, text)

@@ -60,7 +60,7 @@ func parse(args []string) (options, error) {
 	fs.StringVar(&o.dir, "dir", filepath.Dir(here), "`DIR` that holds containerd, its shim, runc, trimtab, train.py and vgpu, as make gpu-bundle packs them")
 	fs.StringVar(&o.report, "report", "", "write one page to `FILE` too, for an issue or docs/gpu.md, and all that was printed beside it, to the file of that name that ends with .log")
 	fs.StringVar(&o.only, "only", "", "only `PARTS`, by comma: "+partNames())
-	fs.StringVar(&o.job, "job", "", "of the parts jobs, rate and programs only `JOBS`, by comma")
+	fs.StringVar(&o.job, "job", "", "of the parts jobs, launches, rate and programs only `JOBS`, by comma")
 	fs.StringVar(&o.record, "record", "", "keep a recording of each job in `DIR`, for trimtab replay")
 	if err := fs.Parse(args); err != nil {
 		return o, err

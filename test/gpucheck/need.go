@@ -23,6 +23,7 @@ func missing(ctx context.Context, o options) (lacks []string) {
 	lack(os.Geteuid() == 0, "root: containers, uprobes and cgroups want it")
 	lack(exists("/sys/kernel/btf/vmlinux"), "the kernel's BTF (/sys/kernel/btf/vmlinux): a kernel with CONFIG_DEBUG_INFO_BTF")
 	lack(exists("/sys/fs/cgroup"), "/sys/fs/cgroup: a kernel with control groups")
+	lack(exists(filepath.Join(o.dir, "plain")), filepath.Join(o.dir, "plain")+": make gpu-bundle puts it there")
 	for _, name := range ctrd.Programs() {
 		_, err := ctrd.Find(o.dir, name)
 		lack(err == nil, fmt.Sprintf("%s, neither in %s nor in PATH: make gpu-bundle builds one", name, o.dir))

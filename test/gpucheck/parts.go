@@ -92,7 +92,7 @@ func (c *check) nvml(ctx context.Context) error {
 func (c *check) jobs(ctx context.Context) error {
 	ran := 0
 	for _, t := range c.truths() {
-		if c.o.short && t.name == "checkpoint" {
+		if c.o.short && (t.name == "checkpoint" || strings.HasPrefix(t.name, plainPrefix) && t.name != plainPrefix+"staged") {
 			c.report.say("short: the job %q is left out", t.name)
 			continue
 		}

@@ -22,12 +22,13 @@ import (
 // quiet is longer than two ticks: what the probes counted has been read.
 const quiet = 2500 * time.Millisecond
 
-// launches compares the count of uprobes with another one.
+// launches compares the count of uprobes with others.
 func (c *check) launches(ctx context.Context) error {
+	errPlain := c.plainCounts(ctx)
 	if c.node != nil {
-		return c.launchesVirtual(ctx)
+		return errors.Join(errPlain, c.launchesVirtual(ctx))
 	}
-	return c.launchesProfiled(ctx)
+	return errors.Join(errPlain, c.launchesProfiled(ctx))
 }
 
 // counting starts a job, and once it is ready a daemon that counts every call.

@@ -33,7 +33,7 @@ func script(args ...string) work {
 	return work{args: append([]string{python, insideDir + "/train.py"}, args...)}
 }
 
-// truths are the jobs: four on the virtual GPU. A checkpoint is no bottleneck: the verdict is to stay.
+// truths are the jobs; on the virtual GPU four of train.py's are the trainer's. A checkpoint is no bottleneck: the verdict is to stay.
 func (c *check) truths() []truth {
 	all := []truth{
 		{name: "device", why: "about 40 ms of kernels a step, nothing else", want: []string{"compute/device"},
@@ -46,7 +46,7 @@ func (c *check) truths() []truth {
 			work: trainer("--kernels", "20", "--kernel-us", "2000", "--checkpoint-every", "80", "--checkpoint-mib", "64", "--checkpoint-dir", insideSave)},
 	}
 	if c.node != nil {
-		return all
+		return append(all, plain()...)
 	}
 	device := []string{"compute/device"}
 	all = append(all,
@@ -62,7 +62,7 @@ func (c *check) truths() []truth {
 	for i := range all {
 		all[i].work = script("--job", all[i].name, "--save", insideSave)
 	}
-	return all
+	return append(all, plain()...)
 }
 
 // starved is a job whose loaders have less than half of the CPU that they need for
