@@ -129,7 +129,7 @@ USERLAND ?= .cache/userland
 test-cuda-userland: ## Probes on NVIDIA's own libraries of three generations, from Debian's non-free part: names, calls counted (root, network).
 	@scripts/cuda-userland.sh '$(USERLAND)'
 	@go build -o .cache/testsummary ./tools/testsummary
-	@TRIMTAB_USERLAND='$(abspath $(USERLAND))' go test -json -count=1 -p 1 -run 'Real|Seen' $(TEST_FLAGS) ./probes/cuda ./probes/nccl ./probes/nvml 2>&1 | .cache/testsummary -each -wants
+	@TRIMTAB_USERLAND='$(abspath $(USERLAND))' go test -json -count=1 -p 1 -run 'Real|Seen' $(TEST_FLAGS) ./probes/cuda ./probes/nccl ./probes/nvml ./test/gpucheck 2>&1 | .cache/testsummary -each -wants
 
 ##@ Real GPU
 

@@ -3,8 +3,11 @@ package main
 import (
 	"bytes"
 	"os"
+	"os/exec"
+	"path/filepath"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -28,6 +31,51 @@ func TestPlainCallsWhatADriverHas(t *testing.T) {
 			t.Errorf("%s is exported by no driver that was seen", n[1])
 		}
 	}
+}
+
+// TestRealAssemblerTakesThePlainKernel: NVIDIA's own assembler takes the plain program's kernel, in each of the
+// forms that it tries and this assembler knows.
+func TestRealAssemblerTakesThePlainKernel(t *testing.T) {
+	code, err := os.ReadFile("../workloads/gpu/plain.c")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, rest, _ := strings.Cut(string(code), "static const char ptx[] =")
+	text, _, _ := strings.Cut(rest, ";\n\n")
+	kernel := ""
+	for _, line := range regexp.MustCompile(`"(?:[^"\\]|\\.)*"`).FindAllString(text, -1) {
+		part, err := strconv.Unquote(line)
+		if err != nil {
+			t.Fatal(err)
+		}
+		kernel += part
+	}
+	forms := regexp.MustCompile(`\{"([0-9.]+)", "(sm_\d+)"\}`).FindAllStringSubmatch(string(code), -1)
+	tried := 0
+	for _, g := range userland.Generations(t) {
+		ptxas := g.Library("ptxas")
+		if ptxas == "" {
+			continue
+		}
+		for _, form := range forms {
+			file := filepath.Join(t.TempDir(), "kernel.ptx")
+			image := strings.NewReplacer("%%", "%").Replace(strings.Replace(strings.Replace(kernel, "%s", form[1], 1), "%s", form[2], 1))
+			if err := os.WriteFile(file, []byte(image), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			out, err := exec.CommandContext(t.Context(), ptxas, "-arch", form[2], "-o", file+".cubin", file).CombinedOutput()
+			switch {
+			case err == nil:
+				tried++
+			case !strings.Contains(string(out), "is not defined for option") && !strings.Contains(string(out), "Unsupported .version"):
+				t.Errorf("%s, PTX %s for %s: %v\n%s", g.Name, form[1], form[2], err, out)
+			}
+		}
+	}
+	if tried == 0 {
+		t.Skip("needs NVIDIA's assembler: make test-cuda-userland fetches it")
+	}
+	t.Logf("%d times", tried)
 }
 
 // TestAMissedCallIsAProblem: the counts are to be the same, one by one.
