@@ -148,6 +148,7 @@ type CPUUse struct {
 type Node struct {
 	CPUs      float64 `json:"cpus"`               // online
 	Reserve   float64 `json:"reserve"`            // kept idle
+	Left      float64 `json:"left,omitempty"`     // kept from every loan: beside one of all CPUs this host ran nothing else for seconds
 	Idle      float64 `json:"idle,omitempty"`     // CPUs that nobody used in the latest two readings, the fewer
 	OtherCPUs float64 `json:"otherCPUs"`          // used by containers that are not enrolled
 	HostCPUs  float64 `json:"hostCPUs,omitempty"` // used by processes outside of all containers
@@ -165,7 +166,7 @@ type Node struct {
 // reckon in whole CPUs, so of the reserve whole ones are kept from it: a bound is no use, and
 // what is not idle is not lent.
 func (n Node) MostCPUs(e Enrolment) float64 {
-	most := n.CPUs - math.Floor(n.Reserve)
+	most := n.CPUs - max(math.Floor(n.Reserve), n.Left)
 	if e.CPU.Max > 0 {
 		most = min(most, e.CPU.Max)
 	}

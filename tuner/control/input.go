@@ -49,6 +49,7 @@ func Defaults() Config {
 type Input struct {
 	UnixNs     int64           `json:"unix"`              // wall clock: dates records, and known jobs, of which the oldest go first
 	Host       probes.Host     `json:"host"`              // its AtNs is the tick's time
+	LateNs     int64           `json:"late,omitempty"`    // by which this tick came later than was due
 	Containers []Container     `json:"containers"`        // all running ones, sorted by key
 	Samples    []probes.Sample `json:"samples"`           // sorted by container
 	Results    []Result        `json:"results,omitempty"` // of plans and reverts of earlier ticks

@@ -123,6 +123,9 @@ func starved(k *policies.Constants, r observe.Reading) (policies.Verdict, bool) 
 		return policies.Verdict{Class: policies.ClassInput, Cause: policies.CauseRemote, Severity: input,
 			Relief: "a local copy of the data, or more loaders in flight", Why: fmt.Sprintf("it waits %.0f %% of its time for loaders that read over the network", 100*input)}, true
 	}
+	if r.LoaderNs > 0 && float64(r.Loaders)*loadersBusy(r) < workers/2 {
+		return policies.Verdict{}, false // while it waits for loaders, one of them works: it waits for something else
+	}
 	return policies.Verdict{Class: policies.ClassInput, Cause: policies.CauseWorkers, Severity: input, Relief: workersRelief(r),
 		Why: fmt.Sprintf("it waits %.0f %% of its time for %s", 100*input, loadersWords(k, r))}, true
 }

@@ -101,6 +101,15 @@ func TestVerdicts(t *testing.T) {
 			s(policies.PartInputWorkers, 0.4)
 			r.Cost.Batch = 0.25
 		}, policies.ClassInput, policies.CauseWorkers},
+		{"the loader that it waits for is at work as long", func(r *R, s share) {
+			s(policies.PartInputWorkers, 0.4)
+			r.Loaders, r.LoaderNs, r.LoaderBusy = 1, float64(r.Window.EndNs-r.Window.StartNs), 0.5
+		}, policies.ClassInput, policies.CauseWorkers},
+		{"the thread that it waits for does next to nothing", func(r *R, s share) { // OpenMP, seen in ImageMagick: 12 % and 4 %
+			s(policies.PartInputWorkers, 0.12)
+			s(policies.PartCompute, 0.7)
+			r.Loaders, r.LoaderNs, r.LoaderBusy = 1, float64(r.Window.EndNs-r.Window.StartNs), 0.04
+		}, policies.ClassCompute, policies.CauseHost},
 		{"trainer on the CPU", func(r *R, s share) { s(policies.PartCompute, 0.7) }, policies.ClassCompute, policies.CauseHost},
 		{"no loaders, out of quota", func(r *R, s share) {
 			s(policies.PartThrottled, 0.5)
