@@ -125,7 +125,7 @@ func Settle(c runtime.Container, rules Rules, manual *Manual, host Host) policie
 	e := policies.Enrolment{
 		Knobs:      knobs,
 		KnobsFrom:  from,
-		CPU:        s.clampRange("cpu", overlay(asked.cpu, rule.CPU.Bounds()), rule.Allow.CPU.Bounds(), host.CPUs-host.ReserveCPUs, decimal),
+		CPU:        s.clampRange("cpu", overlay(asked.cpu, rule.CPU.Bounds()), rule.Allow.CPU.Bounds(), policies.Node{CPUs: host.CPUs, Reserve: host.ReserveCPUs}.MostCPUs(policies.Enrolment{}), decimal),
 		Memory:     s.clampRange("memory", overlay(asked.memory, rule.Memory.Bounds()), rule.Allow.Memory.Bounds(), host.MemoryBytes-host.ReserveMemory, FormatBytes),
 		Importance: s.importance(asked.importance),
 		Loans:      s.loans(asked.loans, rules.Loans),
@@ -266,7 +266,7 @@ func (s *resolver) clampRange(name string, r, allow policies.Range, node float64
 
 	ceiling, why := allow.Max, fmt.Sprintf("config rule %d allows no more", s.number)
 	if node > 0 && (ceiling > node || ceiling == 0 && max(r.Min, r.Max) > node) {
-		ceiling, why = node, "the node less its reserve has no more"
+		ceiling, why = node, "this host has no more to give"
 	}
 	lower := func(what string, v *float64) {
 		if ceiling > 0 && *v > ceiling {

@@ -153,8 +153,8 @@ func TestValues(t *testing.T) {
 			e.Loans, e.Problems = policies.LoansProven, []string{"label trimtab.loans=always: allowed are free, proven, off"}
 		})},
 		"clamped by the node": {container("trimtab.cpu.max=64", "trimtab.cpu.min=9"), tuneHost(), nil, with(func(e *policies.Enrolment) {
-			e.CPU = policies.Range{Min: 7.2, Max: 7.2}
-			e.Problems = []string{"cpu.min 9 clamped to 7.2: the node less its reserve has no more", "cpu.max 64 clamped to 7.2: the node less its reserve has no more"}
+			e.CPU = policies.Range{Min: 8, Max: 8}
+			e.Problems = []string{"cpu.min 9 clamped to 8: this host has no more to give", "cpu.max 64 clamped to 8: this host has no more to give"}
 		})},
 		"enable names knobs": {container("trimtab.knobs=memory"), tuneHost(), &Manual{Mode: policies.ModeTune, Knobs: []string{"cpuset", "cpu"}},
 			with(func(e *policies.Enrolment) {

@@ -90,7 +90,7 @@ func TestNeverMoreThanTheHostAllows(t *testing.T) {
 				t.Fatalf("loans %s, and %s is the most that is allowed", e.Loans, most)
 			}
 		}
-		within(t, "cpu", e.CPU, rule.Allow.CPU.Bounds(), host.CPUs-host.ReserveCPUs)
+		within(t, "cpu", e.CPU, rule.Allow.CPU.Bounds(), host.CPUs-math.Floor(host.ReserveCPUs))
 		within(t, "memory", e.Memory, rule.Allow.Memory.Bounds(), host.MemoryBytes-host.ReserveMemory)
 		if e.Importance < MinImportance || e.Importance > MaxImportance {
 			t.Fatalf("importance %d", e.Importance)
