@@ -175,7 +175,7 @@ type progress struct {
 func (s *containerState) progressSince(k *policies.Constants, fromNs int64) progress {
 	if s.obs.Rates.Source != "" && s.obs.Rates.Why == "" {
 		p := progress{source: s.obs.Rates.Source, unit: state.UnitRelative}
-		if s.obs.Rates.Confirmed {
+		if s.obs.Rates.Confirmed && observe.Counted(p.source) {
 			p.unit = state.UnitSteps
 		}
 		return p

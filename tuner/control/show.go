@@ -80,7 +80,7 @@ func (c *Controller) unix(monoNs int64) int64 {
 func (c *Controller) showRate(s *containerState) (policies.Rate, string) {
 	r, samples, why := s.obs.Latest.Rate, s.obs.Rates.Display(), ""
 	if !observe.Counted(r.Source) {
-		why = uncounted
+		r.Steps, why = false, uncounted
 	}
 	switch {
 	case s.obs.Rates.Why != "" || len(samples) == 0 && r.PerSecond <= 0:
