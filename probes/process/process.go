@@ -21,12 +21,12 @@ import (
 	"github.com/trimtab/trimtab/probes/procfs"
 )
 
-// rankKeys are what launchers tell a rank by, the surest first: torchrun and those like it; Open
-// MPI, MPICH and PMIx; Slurm, whose key a launcher below it bears as well; Horovod; the rank on
-// this host alone.
+// rankKeys are what launchers tell a rank by, the surest first: torchrun and those like it; Horovod,
+// whose own launcher may run below one of MPI's or Slurm's, and hands on what that set; Open MPI,
+// MPICH and PMIx; Slurm, whose key a launcher below it bears as well; the rank on this host alone.
 //
 //trimtab:table read only
-var rankKeys = []string{"RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK", "HOROVOD_RANK", "SLURM_PROCID", "LOCAL_RANK"}
+var rankKeys = []string{"RANK", "HOROVOD_RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK", "SLURM_PROCID", "LOCAL_RANK"}
 
 // Bounds of what is read of a process, which may hold what it likes.
 const (
@@ -143,6 +143,9 @@ func (c *container) take() {
 		c.busy = false
 		for _, f := range all {
 			if e := c.known[f.facts.TGID]; e != nil && e.startNs == f.startNs {
+				if !f.facts.Ranked { // who gives itself a title, as Ray's workers do, writes it over its environment
+					f.facts.Rank, f.facts.Ranked = e.facts.Rank, e.facts.Ranked
+				}
 				e.facts = f.facts
 			}
 		}

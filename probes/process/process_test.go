@@ -24,6 +24,7 @@ func TestRankOf(t *testing.T) {
 		"SLURM_PROCID=0\x00RANK=7\x00":                        7, // of torchrun below Slurm
 		"PMI_RANK=0\x00":                                      0,
 		"HOROVOD_RANK=4\x00HOROVOD_LOCAL_RANK=0\x00":          4,
+		"PMIX_RANK=0\x00SLURM_PROCID=0\x00HOROVOD_RANK=3\x00": 3, // of horovodrun below srun
 		"RANK=seven\x00PMIX_RANK=2":                           2,
 		"RANK=-1\x00":                                         -1,
 		"RANK=99999999999999\x00":                             -1,
