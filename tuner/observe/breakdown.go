@@ -294,6 +294,7 @@ func (c waitAttributor) doing(i int, upstream []int32) parts {
 	p[policies.PartDevice] = float64(t.Ns[probes.StateDevice])
 	b := c.w.Calls(c.r.Root).CallsOf(t.TID)
 	p.move(float64(b.spin()), policies.PartDevice, policies.PartCompute)
+	p.move(c.w.Calls(c.r.Root).inMPI(t.TID)*float64(t.WallNs), policies.PartCommunication, policies.PartCompute)
 	upstream = append(slices.Clone(upstream), t.TID)
 	for _, e := range t.Edges {
 		total := float64(e.Ns)

@@ -64,7 +64,8 @@ func (r Rank) peer(tgid int32) bool {
 type family struct {
 	all    []*process
 	byTGID map[int32]*process
-	own    bool // the job counts its steps itself
+	own    bool   // the job counts its steps itself
+	steps  uint64 // these, in the window
 }
 
 // processes groups the window's threads.
@@ -82,7 +83,10 @@ func processes(w *Window) family {
 	for _, tick := range w.Ticks {
 		place, _ := probes.Preference(tick.Source)
 		p := f.byTGID[tick.TGID]
-		if f.own = f.own || tick.Steps; p == nil || tick.Steps { // a log's count belongs to no process
+		if tick.Steps {
+			f.own, f.steps = true, max(f.steps, tick.Count)
+		}
+		if p == nil || tick.Steps { // a log's count belongs to no process
 			continue
 		}
 		p.inMemory = p.inMemory || probes.InMemory(tick.Source)
@@ -177,12 +181,13 @@ func (f family) roots(k *policies.Constants, w *Window) (roots []*process) {
 		slices.SortFunc(roots, func(a, b *process) int { return cmp.Compare(a.tgid, b.tgid) })
 		return roots
 	}
+	most := uint64(0)
 	for _, p := range f.all {
 		if p.works && !f.above(p, works) {
-			roots = append(roots, p)
+			roots, most = append(roots, p), max(most, p.runNs+p.belowNs)
 		}
 	}
-	return roots
+	return slices.DeleteFunc(roots, func(p *process) bool { return float64(p.runNs+p.belowNs) < callerShare*float64(most) })
 }
 
 // launcherShare of what runs below it: a process that runs for less starts others and waits.
@@ -210,8 +215,9 @@ func (p *process) launches() bool {
 	return float64(p.runNs) < launcherShare*float64(p.startedNs) || p.runNs < p.programNs
 }
 
-// callerShare of the largest caller's calls, or of one source's largest count, makes a process one
-// that trains, and a thread one that computes: others touch the device once, to see that it is there.
+// callerShare of the largest caller's calls, of one source's largest count, or of the busiest tree's work makes
+// a process one that trains, and a thread one that computes: others touch the device once, to see that
+// it is there, or serve, as Ray's dashboard does.
 const callerShare = 0.05
 
 // steps reports whether a process shows by ticks or calls that it trains. One that
@@ -328,7 +334,8 @@ const helperWork = 2
 // returns how many loader threads it found.
 func inProcessRoles(k *policies.Constants, w *Window, root *process, r *Rank) int {
 	trainer := w.Threads[r.Trainer]
-	loaders, ticks := 0, max(1, float64(root.ticks))
+	steps := cmp.Or(root.ticks, r.family.steps)
+	loaders, ticks := 0, max(1, float64(steps))
 	wakesTrainer := map[int32]uint64{}
 	for _, e := range trainer.Edges {
 		wakesTrainer[e.Waker] += e.Count
@@ -341,6 +348,8 @@ func inProcessRoles(k *policies.Constants, w *Window, root *process, r *Rank) in
 			continue
 		}
 		switch {
+		case called.inMPI(t.TID) > 0:
+			r.Roles[i] = RoleCommunicator // Horovod's
 		case called.launcher(t.TID):
 			r.Roles[i] = RoleHelper // autograd's thread launches the backward pass while the trainer sleeps
 		case waitsFor(w, t, func(j int) bool { return r.Roles[j] == RoleLoader }) > 0:
@@ -348,11 +357,11 @@ func inProcessRoles(k *policies.Constants, w *Window, root *process, r *Rank) in
 		case ownReads(t) >= 0.05*float64(t.WallNs):
 			r.Roles[i] = RoleLoader
 			loaders++
-		case root.ticks > 0 && float64(wakesTrainer[t.TID])/ticks > k.HelperWakes && t.Ns[probes.StateRun] <= helperWork*trainer.Ns[probes.StateRun]:
+		case steps > 0 && float64(wakesTrainer[t.TID])/ticks > k.HelperWakes && t.Ns[probes.StateRun] <= helperWork*trainer.Ns[probes.StateRun]:
 			r.Roles[i] = RoleHelper
 		case float64(t.Ns[probes.StateRun]) < 0.02*float64(t.WallNs):
 			// too little work of its own for a loader: a queue's feeder, a timer thread
-		case root.inMemory || root.told && !root.counted && !r.family.own:
+		case root.inMemory || root.told && !root.counted && (!r.family.own || root.teamed(trainer, t, ticks)):
 			r.Roles[i] = RoleHelper // nothing says that it makes batches
 		default:
 			r.Roles[i] = RoleLoader
@@ -360,6 +369,15 @@ func inProcessRoles(k *policies.Constants, w *Window, root *process, r *Rank) in
 		}
 	}
 	return loaders
+}
+
+// teamed reports whether a thread works beside the trainer, as OpenMP's do: they bear its name, since they set none,
+// want CPUs as it does, and read nothing. A team that starves spins, and meets its trainer as rarely as a loader.
+func (p *process) teamed(trainer, t Thread, ticks float64) bool {
+	wants := func(t Thread) uint64 {
+		return t.Ns[probes.StateRun] + t.Ns[probes.StateThrottled] + t.Ns[probes.StateQueued]
+	}
+	return p.facts.OpenMP && t.Comm == trainer.Comm && wants(t) <= helperWork*wants(trainer) && float64(t.IOBytes) < handedBytes*ticks
 }
 
 // communicators finds the threads that poll sockets for their process, and those

@@ -1,6 +1,7 @@
 package observe
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"slices"
@@ -236,14 +237,10 @@ func (c *candidate) betweenMarks(marks []probes.Mark, kind probes.MarkKind) {
 	var fromNs, lastNs int64
 	seen := 0.0
 	for _, m := range marks {
-		if m.Kind != kind {
-			continue
+		if m.Kind == kind {
+			fromNs, lastNs = cmp.Or(fromNs, m.AtNs), m.AtNs
+			seen++
 		}
-		if seen == 0 {
-			fromNs = m.AtNs
-		}
-		lastNs = m.AtNs
-		seen++
 	}
 	if seen >= 3 && seen >= c.count {
 		c.fromNs, c.lastNs, c.count = fromNs, lastNs, seen-1

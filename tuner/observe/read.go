@@ -149,9 +149,7 @@ func readRank(w *Window, r Rank, ranks int, known PerStep) Reading {
 	got := Reading{Window: w, Ranks: ranks, Root: r.Root, Trainer: w.Threads[r.Trainer], LoaderUse: LoaderUse{Loaders: r.Loaders}}
 	var outside float64
 	got.Breakdown, outside = breakdown(w, r, lw)
-	if wall := float64(got.Breakdown.WallNs); wall > 0 {
-		got.Network = outside / wall
-	}
+	got.Network = outside / max(1, float64(got.Breakdown.WallNs))
 	if p := w.Calls(r.Root); p != nil {
 		got.Collectives, got.CollectiveBytes, got.Exchanges = p.Calls, p.Bytes, p.Calls > 0 || p.Exchanged
 		b := p.CallsOf(got.Trainer.TID)
@@ -164,16 +162,10 @@ func readRank(w *Window, r Rank, ranks int, known PerStep) Reading {
 	var of rateOf
 	got.Rate, of = rate(w, r, known)
 	got.Tick, got.PerStep, got.Agreement = of.tick, of.perStep, of.agreement
-	if lw.wallNs > 0 {
-		got.LoaderBusy, got.LoaderNs = lw.parts.sum()/lw.wallNs, lw.wallNs
-	}
-	if sum := lw.parts.sum(); sum > 0 {
-		got.LoaderRun = lw.runNs / sum
-		got.LoaderShort = (lw.parts[policies.PartInputThrottled] + lw.parts[policies.PartInputContended]) / sum
-	}
-	if c, ok := cost(w, r, lw, got); ok {
-		got.Cost, got.CostOK = c, true
-	}
+	sum := lw.parts.sum()
+	got.LoaderBusy, got.LoaderNs, got.LoaderRun = sum/max(1, lw.wallNs), lw.wallNs, lw.runNs/max(1, sum)
+	got.LoaderShort = (lw.parts[policies.PartInputThrottled] + lw.parts[policies.PartInputContended]) / max(1, sum)
+	got.Cost, got.CostOK = cost(w, r, lw, got)
 	return got
 }
 

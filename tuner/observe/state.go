@@ -67,7 +67,8 @@ func (s *State) Add(k *policies.Constants, sample probes.Sample, host probes.Hos
 	}
 	now := Read(k, slice, s.perStep)
 	s.addUse(k, slice, now)
-	news.Rate = s.Rates.add(k, slice, s.perStep, s.settledSource(), stolen+k.MaxSteal)
+	settled := cmp.Or(s.Latest.Rate.Source, s.Rates.Source) // the latest window may have too few steps to tell
+	news.Rate = s.Rates.add(k, slice, s.perStep, settled, stolen+k.MaxSteal)
 	if s.Rates.paused {
 		s.long.Cut()
 	}
@@ -135,10 +136,6 @@ func (s *State) ResourcesChanged(nowNs int64) {
 // ChangedNs is when resources last changed.
 func (s *State) ChangedNs() int64 { return s.changedNs }
 
-// settledSource is the source of the rate by the latest window; where that has too few steps to
-// tell, the one that the series has.
-func (s *State) settledSource() string { return cmp.Or(s.Latest.Rate.Source, s.Rates.Source) }
-
 // patternSeen counts windows in a row whose calls showed the same ticks per step.
 type patternSeen struct {
 	source  string
@@ -155,12 +152,10 @@ func (s *State) learnPattern(r Reading, fixed bool) {
 		s.pattern = patternSeen{}
 		return
 	}
-	if s.pattern.source == r.Tick && s.pattern.perStep == r.PerStep {
-		s.pattern.windows++
-	} else {
-		s.pattern = patternSeen{source: r.Tick, perStep: r.PerStep, windows: 1}
+	if s.pattern.source != r.Tick || s.pattern.perStep != r.PerStep {
+		s.pattern = patternSeen{source: r.Tick, perStep: r.PerStep}
 	}
-	if s.pattern.windows < agreeing || fixed {
+	if s.pattern.windows++; s.pattern.windows < agreeing || fixed {
 		return
 	}
 	known := PerStep{}
@@ -244,10 +239,7 @@ func lost(k *policies.Constants, w *Window, r Reading) float64 {
 		out += float64(t.Ns[probes.StateThrottled])
 		wanted += float64(t.Ns[probes.StateRun] + t.Ns[probes.StateThrottled] + t.Ns[probes.StateQueued])
 	}
-	if wanted <= 0 {
-		return 0
-	}
-	return out / wanted
+	return out / max(1, wanted)
 }
 
 // Sure reports whether a framework, CUDA, NCCL or the job itself tells which process trains.
