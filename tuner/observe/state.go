@@ -82,7 +82,7 @@ func (s *State) Add(k *policies.Constants, sample probes.Sample, host probes.Hos
 		return news
 	}
 	r := Read(k, w, s.perStep)
-	if r.Rate.Ticks < k.MinTicks && w.Seconds() < longest(k, r) {
+	if r.Rate.Ticks < k.MinTicks && w.Seconds() < longest(k, r, s.Windows == 0) {
 		return news
 	}
 	s.window.Cut()
@@ -101,13 +101,13 @@ func (s *State) Add(k *policies.Constants, sample probes.Sample, host probes.Hos
 
 // longest is how long a window may wait for its steps. Where hardly any is seen, a container
 // that wants CPUs most of the time is told by shares of time within seconds; of one that sleeps
-// a third of the longest tells as much.
-func longest(k *policies.Constants, r Reading) float64 {
-	switch {
-	case r.Rate.Ticks >= needTicks:
-		return k.WindowMaxSeconds
-	case r.Aggregated && r.Cost.Device < 1-k.Dominant:
+// a third of the longest tells as much. The first one tells a class by shares too once it holds a whole step.
+func longest(k *policies.Constants, r Reading, first bool) float64 {
+	switch few := r.Rate.Ticks < needTicks; {
+	case first && r.Sure(), (first || few) && r.Aggregated && r.Cost.Device < 1-k.Dominant:
 		return 2 * k.WindowSeconds
+	case !few:
+		return k.WindowMaxSeconds
 	}
 	return k.WindowMaxSeconds / 3
 }

@@ -105,3 +105,24 @@ func TestTicksPerStepFollowTheJob(t *testing.T) {
 		})
 	}
 }
+
+// TestTheFirstWindowWaitsForOneStep: shares of time tell a class before five steps tell what one costs.
+func TestTheFirstWindowWaitsForOneStep(t *testing.T) {
+	k := policies.DefaultConstants()
+	few, computes := policies.Rate{Ticks: 3}, policies.Cost{TrainerCPU: 0.9, Device: 0.1}
+	for name, c := range map[string]struct {
+		r            Reading
+		first, later float64
+	}{
+		"slow steps, counted":                    {Reading{Tick: "torch.backward", Rate: few}, 3, 60},
+		"one step of them":                       {Reading{Tick: "torch.backward", Rate: policies.Rate{Ticks: 1}}, 20, 20},
+		"a slow rhythm of one that wants a CPU":  {Reading{Tick: SourceTimer, Rate: few, Aggregated: true, Cost: computes}, 3, 60},
+		"a slow rhythm of one that sleeps":       {Reading{Tick: SourceTimer, Rate: few, Aggregated: true, Cost: policies.Cost{Device: 0.9}}, 60, 60},
+		"no rhythm, of one that wants a CPU":     {Reading{Aggregated: true, Cost: computes}, 3, 3},
+		"no rhythm, of one that waits for users": {Reading{Aggregated: true, Cost: policies.Cost{Device: 0.9}}, 20, 20},
+	} {
+		if first, later := longest(k, c.r, true), longest(k, c.r, false); first != c.first || later != c.later {
+			t.Errorf("%s: %v s at first and %v s later, want %v and %v", name, first, later, c.first, c.later)
+		}
+	}
+}
