@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"slices"
+	"strconv"
 	"testing"
 	"time"
 
@@ -22,15 +23,43 @@ func exited(k *probes.Kernel) map[int32]probes.Thread {
 	return out
 }
 
+// A kernel that is preempted inside a program may leave it out at another's exit meanwhile, and that
+// is told as lost: one exit of several must be seen.
 func TestExitedThreadShowsOnce(t *testing.T) {
 	p := newProbe(t, Options{})
 	b := newBox(t, nil, "trimtab-exit")
 	watch(t, p, b, "box")
-	j := b.start("import time\nt=time.time()\nwhile time.time()-t<0.2: pass\nprint('go',flush=True)\ntime.sleep(0.1)")
+	for range 5 {
+		if exitShowsOnce(t, p, b) {
+			return
+		}
+	}
+	t.Error("the kernel left each of five exits out")
+}
+
+// exitShowsOnce has a thread run for 0.2 s, sleep for 0.1 s and end. It reports false where the exit is lost.
+// What the thread runs and waits for a CPU between its look at the clock and its sleep makes that shorter: the
+// scheduler's own counters tell.
+func exitShowsOnce(t *testing.T, p *Probe, b *box) bool {
+	t.Helper()
+	j := b.start("import sys,time\nlate=lambda: sum(map(int,open('/proc/thread-self/schedstat').read().split()[:2]))\n" +
+		"t=time.monotonic()\nwhile time.monotonic()-t<0.2: pass\nprint('go',flush=True)\nsys.stdin.readline()\nt=late()\ntime.sleep(0.1)\nprint(late()-t,flush=True)")
 	j.line()
-	live := threadOf(t, read(t, p, "box"), j.pid())
+	before := read(t, p, "box")
+	live := threadOf(t, before, j.pid())
+	if _, err := j.in.Write([]byte("\n")); err != nil {
+		t.Fatal(err)
+	}
+	late, err := strconv.ParseUint(j.line(), 10, 64)
+	if err != nil {
+		t.Fatal(err)
+	}
 	j.wait()
-	final, ok := exited(read(t, p, "box"))[j.pid()]
+	after := read(t, p, "box")
+	final, ok := exited(after)[j.pid()]
+	if !ok && after.Lost > before.Lost {
+		return false
+	}
 	if !ok {
 		t.Fatal("the exited thread is not in the next sample")
 	}
@@ -39,12 +68,13 @@ func TestExitedThreadShowsOnce(t *testing.T) {
 			t.Errorf("%s went back from %d to %d", probes.State(s), live.Ns[s], final.Ns[s])
 		}
 	}
-	if final.Ns[probes.StateRun]+final.Ns[probes.StateQueued] < 200e6 || final.Ns[probes.StateTimer] < 90e6 {
-		t.Errorf("final counters: %s", describe(final))
+	if final.Ns[probes.StateRun]+final.Ns[probes.StateQueued] < 200e6 || final.Ns[probes.StateTimer]+late < 90e6 {
+		t.Errorf("final counters: %s; %d ns late to its sleep at most", describe(final), late)
 	}
 	if again := exited(read(t, p, "box")); len(again) > 0 {
 		t.Errorf("shown twice: %v", again)
 	}
+	return true
 }
 
 func TestMovedOutLeaves(t *testing.T) {

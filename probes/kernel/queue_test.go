@@ -172,31 +172,37 @@ func TestIdleCPUIsNoCompetition(t *testing.T) {
 	watch(t, p, b, "box")
 	j := b.start(sleeper, "1")
 	j.line()
-	free := false // CPU 1 had next to nothing else to do in one of its looks
-	alone := func() (queued, alone float64) {
+	alone := func() (queued, alone float64, free bool) { // free: CPU 1 had next to nothing else to do
 		idle, from := idleSec(t, 1), time.Now()
 		before := threadOf(t, read(t, p, "box"), j.pid())
 		time.Sleep(time.Second)
 		after := threadOf(t, read(t, p, "box"), j.pid())
-		free = free || idleSec(t, 1)-idle > 0.975*time.Since(from).Seconds() // the sleeper itself runs for 2 %; a reading may take long
+		free = idleSec(t, 1)-idle > 0.975*time.Since(from).Seconds() // the sleeper itself runs for 2 %; a reading may take long
 		d := delta(before, after)
-		return float64(d.Ns[probes.StateQueued]), float64(after.AloneNs - before.AloneNs)
+		return float64(d.Ns[probes.StateQueued]), float64(after.AloneNs - before.AloneNs), free
 	}
-	freeQueued, freeAlone := alone()
-	for range 20 { // until the machine itself has nothing else for that CPU
-		if freeAlone > freeQueued/2 {
+	// What little else a free CPU ran may have been before the sleeper most times it woke: one free look of several
+	// tells, and so does any that is as wanted.
+	const wantedFree = 5
+	freeQueued, freeAlone, looks := 0.0, 0.0, 0
+	for end := time.Now().Add(20 * time.Second); ; {
+		queued, behindNobody, free := alone()
+		freeQueued, freeAlone = queued, behindNobody
+		if free {
+			looks++
+		}
+		if freeAlone > freeQueued/2 || looks == wantedFree {
 			break
 		}
-		freeQueued, freeAlone = alone()
-	}
-	if freeAlone <= freeQueued/2 && !free {
-		t.Skip("needs a CPU that is idle for a second: other work ran on CPU 1 for 20 s")
+		if time.Now().After(end) {
+			t.Skipf("needs a CPU that is idle for a second, %d times: other work ran on CPU 1 in all but %d looks of 20 s", wantedFree, looks)
+		}
 	}
 	other := newBox(t, nil, "trimtab-other")
 	for range 3 { // several: a waking thread goes before one that spins
 		other.start(spin, "1").line()
 	}
-	heldQueued, heldAlone := alone()
+	heldQueued, heldAlone, _ := alone()
 	t.Logf("queued %.1f ms, %.1f of it behind nobody; beside spinners %.1f ms, %.1f of it", freeQueued/1e6, freeAlone/1e6, heldQueued/1e6, heldAlone/1e6)
 	if freeAlone < freeQueued/2 || freeAlone <= 0 || freeAlone > freeQueued {
 		t.Errorf("on an idle CPU %.1f of %.1f ms are behind nobody, want most", freeAlone/1e6, freeQueued/1e6)
