@@ -1,7 +1,6 @@
 package mpi
 
 import (
-	"context"
 	"fmt"
 	"os"
 	"os/exec"
@@ -15,7 +14,7 @@ import (
 )
 
 // Real libraries: each call of each rank is counted, and waits are as long as the ranks say
-// themselves. The rank that waits least is the late one.
+// themselves. The rank that waits least is the late one, unless a busy machine had it wait too, as it says.
 func TestRealLibraries(t *testing.T) {
 	openMPI := []string{"--allow-run-as-root", "--oversubscribe"}
 	for _, lib := range []struct {
@@ -64,20 +63,20 @@ func TestRealLibraries(t *testing.T) {
 			if err := os.WriteFile(filepath.Join(dir, "go.0"), nil, 0o600); err != nil {
 				t.Fatal(err)
 			}
-			var waits [2]time.Duration
+			var waits, itself [2]time.Duration
 			for rank, pid := range pids {
-				_, itself := said(t, dir, "done", rank)
+				_, itself[rank] = said(t, dir, "done", rank)
 				is, was := read()[pid], before[pid]
 				waits[rank] = time.Duration(is.WaitNs - was.WaitNs)
 				if is.Calls-was.Calls != 50 {
 					t.Errorf("rank %d: %d calls, want 50", rank, is.Calls-was.Calls)
 				}
-				if waits[rank] > itself || rank == 0 && waits[rank] < itself*8/10 {
-					t.Errorf("rank %d: %v in MPI; it says %v itself", rank, waits[rank], itself)
+				if waits[rank] > itself[rank] || rank == 0 && waits[rank] < itself[rank]*8/10 {
+					t.Errorf("rank %d: %v in MPI; it says %v itself", rank, waits[rank], itself[rank])
 				}
 			}
-			if waits[1] > waits[0]/2 {
-				t.Errorf("rank 1 is late, and waits %v; rank 0 %v", waits[1], waits[0])
+			if waits[1] > waits[0]/2 && itself[1] < itself[0]*4/10 {
+				t.Errorf("rank 1 is late, and waits %v; rank 0 %v; they say %v themselves", waits[1], waits[0], itself)
 			}
 			if err := os.WriteFile(filepath.Join(dir, "end.0"), nil, 0o600); err != nil {
 				t.Fatal(err)
@@ -105,9 +104,7 @@ func said(t *testing.T, dir, what string, rank int) (pid int32, waited time.Dura
 func processes(t *testing.T, p *Probe, key string) map[int32]probes.MPIProcess {
 	t.Helper()
 	into, out := map[string]*probes.Sample{}, map[int32]probes.MPIProcess{}
-	if err := p.Read(context.Background(), into); err != nil {
-		t.Fatal(err)
-	}
+	uprobetest.Read(t, p, into)
 	if s := into[key]; s != nil && s.MPI != nil {
 		for _, process := range s.MPI.Processes {
 			out[process.TGID] = process

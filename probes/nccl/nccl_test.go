@@ -1,7 +1,6 @@
 package nccl
 
 import (
-	"context"
 	"maps"
 	"slices"
 	"testing"
@@ -45,9 +44,7 @@ func watched(t *testing.T, target probes.Target) (read func() *probes.Sample, p 
 		t.Helper()
 		into := map[string]*probes.Sample{}
 		for _, probe := range []probes.Probe{c, p} {
-			if err := probe.Read(context.Background(), into); err != nil {
-				t.Fatal(err)
-			}
+			uprobetest.Read(t, probe, into)
 		}
 		return into[target.Key]
 	}, p, c

@@ -114,9 +114,7 @@ func read(t *testing.T, p *Probe, keys ...string) map[string][]probes.Ticks {
 	for _, key := range keys {
 		into[key] = &probes.Sample{Container: key, Kernel: &probes.Kernel{}}
 	}
-	if err := p.Read(context.Background(), into); err != nil {
-		t.Fatal(err)
-	}
+	uprobetest.Read(t, p, into)
 	out := map[string][]probes.Ticks{}
 	for key, sample := range into {
 		for i := range sample.Kernel.Ticks {
