@@ -64,20 +64,23 @@ func TestSpending(t *testing.T) {
 	}
 }
 
-// A flood of launches takes the hook off, whatever the budget says.
+// A flood of launches takes the hook off, whatever the budget says. Where a busy machine held the flood up,
+// it may go for what its hits cost, for a stretch; the next flood is judged again.
 func TestCeiling(t *testing.T) {
 	r := newRig(t)
 	target := uprobetest.Cgroup(t, "cuda-ceiling")
 	r.watch(target)
 	job := r.cudaJob(target, false)
-	r.until("taken off", func() bool {
+	var missing []string
+	r.until("taken off for the number of launches", func() bool {
 		job.Do("call cudaLaunchKernel 20000 1")
 		r.read()
-		return len(r.probe.Missing(target.Key)) > 0
+		if now := r.probe.Missing(target.Key); len(now) > 0 && !slices.Equal(now, missing) {
+			missing = now
+			t.Logf("missing %q", missing)
+		}
+		return slices.Contains(missing, "launches: more than 20000 a second")
 	})
-	if missing := r.probe.Missing(target.Key); !slices.Equal(missing, []string{"launches: more than 20000 a second"}) {
-		t.Errorf("missing %q", missing)
-	}
 }
 
 // Where the driver sees the runtime's launches, the runtime is left alone; the
