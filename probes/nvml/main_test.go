@@ -132,7 +132,7 @@ func started(t *testing.T, o Options) *Reader {
 // until waits for a state of the reader's.
 func until(t *testing.T, r *Reader, what string, ok func() bool) {
 	t.Helper()
-	for end := time.Now().Add(20 * time.Second); time.Now().Before(end); {
+	for end := time.Now().Add(time.Minute); time.Now().Before(end); {
 		r.mu.Lock()
 		news := r.news
 		r.mu.Unlock()
@@ -145,7 +145,7 @@ func until(t *testing.T, r *Reader, what string, ok func() bool) {
 		}
 	}
 	_, lost := r.Status()
-	t.Fatalf("not within 20 s: %s; status %q, %d readings", what, lost, readings(r))
+	t.Fatalf("not within a minute: %s; status %q, %d readings", what, lost, readings(r))
 }
 
 func readings(r *Reader) int {
