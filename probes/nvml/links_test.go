@@ -29,7 +29,7 @@ func TestLinks(t *testing.T) {
 	const mib, looks = 1 << 20, 9
 	n := vgputest.Node(t, vgpu.Options{Devices: 2, Spec: "nvlinks=4,pcie-gen=5,pcie-width=8,pcie-mbps=100"})
 	runOn(t, n, "--ranks", "2", "--kernels", "2", "--kernel-us", "500", "--h2d-mib", "16", "--allreduce-mib", "2")
-	r := readerOn(t, n, Options{})
+	r := readerOn(t, n, Options{Deadline: patient})
 	show := func() vgpu.State {
 		t.Helper()
 		state, err := n.Show(t.Context())
@@ -63,7 +63,7 @@ func TestLinks(t *testing.T) {
 				rx[d.Index] = append(rx[d.Index], *d.PCIeRxBps)
 			}
 		}
-		return len(rx[0]) >= looks && len(rx[1]) >= looks
+		return len(rx[0]) >= looks && len(rx[1]) >= looks && show().Procs[0].Collectives >= stateBefore.Procs[0].Collectives+5
 	})
 	elapsed, stateAfter := time.Since(from).Seconds(), show()
 	_, after, late := links()
@@ -94,7 +94,7 @@ func TestLinks(t *testing.T) {
 func TestActivity(t *testing.T) {
 	n := vgputest.Node(t, vgpu.Options{Devices: 1, Spec: "hopper=1,sm-pct=80,tensor-pct=20,dram-pct=50"})
 	trainOn(t, n, "0")
-	r := readerOn(t, n, Options{})
+	r := readerOn(t, n, Options{Deadline: patient})
 	d := device(t, r, 0, "a busy device", func(d probes.Device) bool {
 		return d.SMActive != nil && *d.SMActive > 0.3 && d.TensorActive != nil && d.DRAMActive != nil
 	})
@@ -110,7 +110,7 @@ func TestActivityAfterAFailure(t *testing.T) {
 	n := vgputest.Node(t, vgpu.Options{Devices: 1, Spec: "hopper=1"})
 	order(t, n, 0, "unsupported=nvmlGpmQueryDeviceSupport")
 	trainOn(t, n, "0")
-	r := readerOn(t, n, Options{})
+	r := readerOn(t, n, Options{Deadline: patient})
 	until(t, r, "readings without it", func() bool { return readings(r) > 3 })
 	if d := read(r)[0]; d.SMActive != nil {
 		t.Fatalf("SMs are active %.2f of the time, and nobody said that GPM is there", *d.SMActive)

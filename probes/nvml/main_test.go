@@ -2,6 +2,7 @@ package nvml
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -100,9 +101,12 @@ func (j *journal) count(sub string) int {
 
 func (j *journal) logger() *slog.Logger { return slog.New(slog.NewTextHandler(j, nil)) }
 
-// fast are deadlines for tests: long enough for a loaded machine.
+// patient is a call's deadline where no call hangs.
+const patient = 20 * time.Second
+
+// fast are deadlines for tests in which calls hang. Half a second is long enough on most loaded machines.
 func fast(o Options) Options {
-	o.Every, o.Deadline, o.LookAgain = 50*time.Millisecond, 500*time.Millisecond, 300*time.Millisecond
+	o.Every, o.Deadline, o.LookAgain = 50*time.Millisecond, cmp.Or(o.Deadline, 500*time.Millisecond), 300*time.Millisecond
 	if o.SlowDeadline == 0 {
 		o.SlowDeadline = 10 * time.Second
 	}
