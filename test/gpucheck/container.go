@@ -198,12 +198,24 @@ func (j *job) waitSteps(ctx context.Context, n int, patience time.Duration) erro
 	}
 }
 
-// rateFor is the job's own rate over the coming d, steps/s.
+// ratePatience is how long a job that a busy machine holds up may take to make the steps that tell its rate.
+const ratePatience = time.Minute
+
+// rateFor is the job's own rate over the coming d, steps/s; over longer, where it made less than two steps.
 func (j *job) rateFor(ctx context.Context, d time.Duration) (float64, error) {
-	if err := sleep(ctx, d); err != nil {
-		return 0, err
+	from := workload.Now()
+	for more := d; ; more = d / 2 {
+		if err := sleep(ctx, more); err != nil {
+			return 0, err
+		}
+		to := workload.Now()
+		if rate := j.rateBetween(from, to); rate > 0 {
+			return rate, nil
+		}
+		if to-from > d+ratePatience {
+			return 0, fmt.Errorf("the job made less than two steps in %s: %s", to-from, j.said())
+		}
 	}
-	return j.rateLast(d)
 }
 
 // rateLast is the job's own rate over the last d, steps/s.

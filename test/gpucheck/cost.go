@@ -62,6 +62,19 @@ func (n *counter) read(ctx context.Context) (read probes.CUDA, err error) {
 	return read, err
 }
 
+// first waits until launches are counted: the libraries are read by then.
+func (n *counter) first(ctx context.Context) error {
+	for began := time.Now(); time.Since(began) < readPatience; {
+		if launches, err := n.turn(ctx, true); err != nil || launches > 0 {
+			return err
+		}
+		if err := sleep(ctx, blockLength); err != nil {
+			return err
+		}
+	}
+	return fmt.Errorf("no launch was counted within %s", readPatience)
+}
+
 func (n *counter) close() error { return errors.Join(n.calls.Close(), n.find.Close()) }
 
 // costOf measures what counting its launches costs a job. They are probed in short blocks, each
@@ -101,7 +114,10 @@ func (c *check) probedBlocks(ctx context.Context, j *job, blocks int) (ratios []
 		return nil, 0, err
 	}
 	defer func() { err = firstError(err, n.close()) }()
-	const settle = 10 // until the libraries are read, and one of two levels of probes is left
+	if err := n.first(ctx); err != nil {
+		return nil, 0, err
+	}
+	const settle = 10 // until one of two levels of probes is left
 	rates, counted := make([]float64, 0, 2*blocks+1), 0.0
 	for i := range 2*blocks + 1 + settle {
 		in := i%2 == 1

@@ -294,7 +294,7 @@ func (t *tap) readings() int {
 }
 
 // readPatience is for what a busy machine delays: probes that attach, and the next readings.
-const readPatience = 20 * time.Second
+const readPatience = time.Minute
 
 // counting waits until the probes have counted a launch; if none comes, the check that follows tells.
 func (d *daemon) counting(ctx context.Context) error {

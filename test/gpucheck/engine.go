@@ -77,7 +77,7 @@ func (h *site) see(e runtime.Event) {
 
 // await waits until the engine tells of a container.
 func (h *site) await(ctx context.Context, id string, ended <-chan struct{}) (runtime.Container, error) {
-	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
+	ctx, cancel := context.WithTimeout(ctx, readPatience)
 	defer cancel()
 	for {
 		h.mu.Lock()
@@ -90,7 +90,7 @@ func (h *site) await(ctx context.Context, id string, ended <-chan struct{}) (run
 		case <-ended:
 			return c, errors.New("it ended at once")
 		case <-ctx.Done():
-			return c, errors.New("trimtab's engine did not tell of it within 20 s")
+			return c, fmt.Errorf("trimtab's engine did not tell of it within %s", readPatience)
 		case <-time.After(20 * time.Millisecond):
 		}
 	}

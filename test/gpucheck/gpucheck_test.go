@@ -138,7 +138,7 @@ func TestVirtual(t *testing.T) {
 	}
 	dir := bundleOf(t)
 	report := filepath.Join(t.TempDir(), "report.md")
-	out, code := runCheck(t, 4*time.Minute, "unshare", "-n", filepath.Join(dir, "gpucheck"), "-virtual", "-short", "-only", "nvml,launches,access", "-report", report)
+	out, code := runCheck(t, 10*time.Minute, "unshare", "-n", filepath.Join(dir, "gpucheck"), "-virtual", "-short", "-only", "nvml,launches,access", "-report", report)
 	if code != 0 {
 		t.Fatalf("exit status %d\n%s", code, out)
 	}
@@ -175,7 +175,7 @@ func TestVirtual(t *testing.T) {
 func TestVirtualMeasures(t *testing.T) {
 	dir := bundleOf(t)
 	report := filepath.Join(t.TempDir(), "report.md")
-	out, code := runCheck(t, 5*time.Minute, filepath.Join(dir, "gpucheck"), "-virtual", "-short", "-only", "jobs,rate,tuning", "-report", report)
+	out, code := runCheck(t, 15*time.Minute, filepath.Join(dir, "gpucheck"), "-virtual", "-short", "-only", "jobs,rate,tuning", "-report", report)
 	if code != 0 && code != exitProblems {
 		t.Fatalf("exit status %d\n%s", code, out)
 	}
