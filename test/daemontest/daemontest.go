@@ -19,8 +19,11 @@ import (
 	"github.com/trimtab/trimtab/tuner/state"
 )
 
-// stopTimeout bounds a stop with its restores.
-const stopTimeout = 60 * time.Second
+// stopTimeout bounds a stop with its restores, startTimeout a start: seconds, and many times that beside other work.
+const (
+	stopTimeout  = 60 * time.Second
+	startTimeout = 2 * time.Minute
+)
 
 // Options say what to run.
 type Options struct {
@@ -120,7 +123,7 @@ func (d *Daemon) Restart(ctx context.Context) error {
 }
 
 func (d *Daemon) wait(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, time.Minute) // with 30 others on two CPUs it took more than 20 s
+	ctx, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
 	for {
 		if s, err := d.client.Status(ctx); err == nil && s.UnixNs > 0 {

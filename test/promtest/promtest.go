@@ -20,8 +20,8 @@ import (
 // Job is the name of the scrape job, which the alert rules name too.
 const Job = "trimtab"
 
-// patience bounds every wait.
-const patience = 90 * time.Second
+// patience bounds every wait; it is no measure of speed.
+const patience = 4 * time.Minute
 
 // Server is a Prometheus that scrapes each second.
 type Server struct {
