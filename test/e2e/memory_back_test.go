@@ -57,10 +57,11 @@ func TestTakenMemoryComesBackInTime(t *testing.T) {
 	}
 	loweredNs := time.Now().UnixNano()
 	tell(t, j)
-	sign, held, limit := bitesAt(t, d, where, float64(taken))
-	t.Logf("%d MiB to %.0f MiB %.1f s after the sign, holding %.0f MiB", taken, limit, sign.Seconds(), held)
-	if sign > 2*time.Second { // a tick until it is read, and a write
-		t.Errorf("back %v after the sign", sign)
+	b := bitesAt(t, d, where, float64(taken))
+	held := b.held
+	t.Logf("%d MiB to %.0f MiB %.1f s after the sign, of which trimtab waited %.1f s for a CPU, holding %.0f MiB", taken, b.lifted, b.after.Seconds(), b.waited.Seconds(), held)
+	if b.after > 2*time.Second+b.waited { // a tick until it is read, and a write
+		t.Errorf("back %v after the sign, of which %v without a CPU", b.after, b.waited)
 	}
 	alive()
 	for end := time.Now().Add(patience); held < float64(taken); held = heldMiB(t, where) { // it grows beyond what had been taken
@@ -82,9 +83,16 @@ func TestTakenMemoryComesBackInTime(t *testing.T) {
 	}
 }
 
-// bitesAt waits until the limit is lifted, and says how long after the instant at which
-// what is held would have reached it in two seconds at the pace of the last.
-func bitesAt(t *testing.T, d *daemontest.Daemon, c runtime.Cgroup, limitMiB float64) (after time.Duration, held, lifted float64) {
+// bite is how a limit was lifted.
+type bite struct {
+	after        time.Duration // it still stood so long after the sign
+	waited       time.Duration // by all threads of trimtab, for a CPU, since the sign
+	held, lifted float64       // MiB
+}
+
+// bitesAt waits until the limit is lifted. The sign is the instant at which what is held would have
+// reached it in two seconds at the pace of the last.
+func bitesAt(t *testing.T, d *daemontest.Daemon, c runtime.Cgroup, limitMiB float64) bite {
 	t.Helper()
 	type sample struct {
 		at   time.Time
@@ -92,29 +100,48 @@ func bitesAt(t *testing.T, d *daemontest.Daemon, c runtime.Cgroup, limitMiB floa
 	}
 	var samples []sample // of the last second
 	var sign time.Time
+	var waited time.Duration // at the sign
 	for end := time.Now().Add(time.Minute); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
 		now := sample{time.Now(), heldMiB(t, c)}
 		samples = append(samples, now)
-		for now.at.Sub(samples[0].at) > time.Second {
+		for now.at.Sub(samples[0].at) > time.Second && len(samples) > 2 {
 			samples = samples[1:]
 		}
-		if sign.IsZero() && now.held+2*(now.held-samples[0].held) > limitMiB {
-			sign = now.at
+		if sign.IsZero() && now.held+2*(now.held-samples[0].held)/max(1, now.at.Sub(samples[0].at).Seconds()) > limitMiB {
+			sign, waited = now.at, waitedForCPU(t, d.PID())
 		}
 		v, err := cgroup.ReadValues(c)
 		if err != nil {
 			t.Fatalf("%.0f MiB were held under %.0f: %v\n%s", now.held, limitMiB, err, d.Log())
 		}
 		n, _ := v[runtime.KnobMemoryLimit].Int()
-		if lifted = float64(n) / mib; lifted > limitMiB+1 {
-			if sign.IsZero() {
-				sign = now.at // it was read a little later than by us
+		if lifted := float64(n) / mib; lifted > limitMiB+1 {
+			b := bite{held: now.held, lifted: lifted}
+			if !sign.IsZero() { // else it was read a little later than by us
+				b.after, b.waited = max(0, samples[max(0, len(samples)-2)].at.Sub(sign)), waitedForCPU(t, d.PID())-waited
 			}
-			return now.at.Sub(sign), now.held, lifted
+			return b
 		}
 	}
 	t.Fatalf("%.0f MiB stand a minute after the job grew again\n%s", limitMiB, d.Log())
-	return 0, 0, 0
+	return bite{}
+}
+
+// waitedForCPU is how long the threads of a process have waited for a CPU, by the scheduler's own counters.
+func waitedForCPU(t *testing.T, pid int) (sum time.Duration) {
+	t.Helper()
+	all, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/schedstat", pid))
+	if err != nil || len(all) == 0 {
+		t.Fatalf("process %d has no threads: %v", pid, err)
+	}
+	for _, file := range all {
+		text, _ := os.ReadFile(file) // ended since the listing: nothing
+		var ran, waited time.Duration
+		if n, _ := fmt.Sscan(string(text), (*int64)(&ran), (*int64)(&waited)); n == 2 {
+			sum += waited
+		}
+	}
+	return sum
 }
 
 // tell sends a job its next order.
