@@ -13,7 +13,7 @@ import (
 	"github.com/trimtab/trimtab/runtime"
 	"github.com/trimtab/trimtab/tuner/allocate"
 	"github.com/trimtab/trimtab/tuner/idle"
-	"github.com/trimtab/trimtab/tuner/observe"
+	"github.com/trimtab/trimtab/tuner/observe/steal"
 	"github.com/trimtab/trimtab/tuner/profiles"
 	"github.com/trimtab/trimtab/tuner/state"
 )
@@ -45,7 +45,7 @@ type Controller struct {
 	prevHost    probes.Host
 	tickNs      int64     // since the tick before
 	idleCPUs    []float64 // of the latest three readings
-	stolen      stolen
+	stolen      steal.Usual
 	totals      totals
 	lentSeconds float64 // CPU seconds used above owners' quotas
 	idle        *idle.Tracker
@@ -92,7 +92,7 @@ func (c *Controller) Step(in Input) Decision {
 	if c.tickNs = 0; c.now() > 0 {
 		c.tickNs = in.Host.AtNs - c.now()
 	}
-	c.stolen.note(c.last.Host, in.Host)
+	c.stolen.Note(c.last.Host, in.Host)
 	c.last = in
 	c.changeTimes = slices.DeleteFunc(c.changeTimes, func(at int64) bool { return c.now()-at >= 60*second })
 	c.admit(in, &d)
@@ -204,7 +204,7 @@ func (c *Controller) observe(in Input, d *Decision) {
 			continue // a sample of nobody, or a second one of the same tick
 		}
 		seen[sample.Container] = true
-		news := s.obs.Add(c.k(), sample, in.Host, s.c.Watched, c.stolen.usual, s.plan != "")
+		news := s.obs.Add(c.k(), sample, in.Host, s.c.Watched, c.stolen.Share, s.plan != "")
 		if news.Closed != nil {
 			c.closed(s, news.Closed, d)
 		}
@@ -423,33 +423,4 @@ func (c *Controller) UsedCPUs() map[string]float64 {
 		out[s.key] = s.obs.Used()
 	}
 	return out
-}
-
-// stolen is what the hypervisor took lately, tick by tick.
-type stolen struct {
-	at     []int64
-	shares []float64
-	usual  float64 // the median
-}
-
-// What is usually stolen is the median of stolenSpan; beyond stolenMost a step needs another number.
-const (
-	stolenSpan  = 20 * second
-	stolenLeast = 5
-	stolenMost  = 0.10
-)
-
-func (s *stolen) note(before, now probes.Host) {
-	if before.AtNs <= 0 || now.AtNs <= before.AtNs {
-		return
-	}
-	s.at, s.shares = append(s.at, now.AtNs), append(s.shares, now.StolenSince(before))
-	old := 0
-	for old < len(s.at)-stolenLeast && s.at[old] < now.AtNs-stolenSpan {
-		old++
-	}
-	s.at, s.shares = slices.Delete(s.at, 0, old), slices.Delete(s.shares, 0, old)
-	if len(s.shares) >= stolenLeast {
-		s.usual = min(observe.Median(s.shares), stolenMost)
-	}
 }

@@ -153,7 +153,7 @@ func (c *Controller) teach(s *containerState, r observe.Reading, d *Decision) {
 		n.firstNs = c.now()
 	}
 	p, ok := profiles.Of(r, profiles.FactsOf(s.c.Image, s.key, c.last.Host.Devices))
-	if !ok || r.Aggregated || verdict.Unsteady(k, r, c.stolen.usual) != "" {
+	if !ok || r.Aggregated || verdict.Unsteady(k, r, c.stolen.Share) != "" {
 		return
 	}
 	// Its first batches also fill the loaders' queues, which makes steps look dearer.

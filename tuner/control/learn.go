@@ -36,7 +36,7 @@ const curveKept = 5
 // learnCurve takes a closed window into the container's response curve.
 func (c *Controller) learnCurve(s *containerState, r observe.Reading) {
 	l := &s.learned
-	if verdict.Unsteady(c.k(), r, c.stolen.usual) != "" || r.Aggregated {
+	if verdict.Unsteady(c.k(), r, c.stolen.Share) != "" || r.Aggregated {
 		l.unsteady++
 		return
 	}
@@ -63,7 +63,7 @@ func (c *Controller) learnCurve(s *containerState, r observe.Reading) {
 func (c *Controller) learnPaging(s *containerState, r observe.Reading) {
 	k, w := c.k(), r.Window
 	limit, limited := s.c.Now[runtime.KnobMemoryLimit].Int()
-	if !limited || limit <= 0 || !w.HasCgroup || w.Seconds() <= 0 || verdict.Unsteady(k, r, c.stolen.usual) != "" || !(r.Rate.PerSecond > 0) || r.Aggregated {
+	if !limited || limit <= 0 || !w.HasCgroup || w.Seconds() <= 0 || verdict.Unsteady(k, r, c.stolen.Share) != "" || !(r.Rate.PerSecond > 0) || r.Aggregated {
 		return
 	}
 	use := s.memoryUse(k)

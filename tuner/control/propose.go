@@ -86,7 +86,7 @@ func (c *Controller) job(in Input, s *containerState, d *Decision) policies.Job 
 	r := s.obs.Latest
 	j := policies.Job{
 		Key: s.key, Name: s.c.Name, Enrolment: s.c.Enrolment, Now: s.c.Now, Original: s.originals(),
-		Verdict: s.verdicts.Agreed(k.Agree), Breakdown: r.Breakdown, Rate: r.Rate, Cost: verdict.Cost(k, r), CostOK: verdict.Unsteady(k, r, c.stolen.usual) == "" && r.Window != nil,
+		Verdict: s.verdicts.Agreed(k.Agree), Breakdown: r.Breakdown, Rate: r.Rate, Cost: verdict.Cost(k, r), CostOK: verdict.Unsteady(k, r, c.stolen.Share) == "" && r.Window != nil,
 		CPU: c.cpuUse(s), Curve: s.learned.curve, Correction: s.learned.correction, Memory: s.memoryUse(k), ByMemory: s.learned.byMemory, Paging: s.learned.paging.Paging,
 		GPUs: s.gpusUsed(c.now()), Devices: c.granted(s), Elastic: s.c.Elastic,
 	}

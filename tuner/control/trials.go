@@ -39,7 +39,7 @@ type surroundings struct {
 }
 
 func (c *Controller) surroundings(o Order) surroundings {
-	s := surroundings{room: c.node.CPUs - c.node.HostCPUs, steal: c.stolen.usual}
+	s := surroundings{room: c.node.CPUs - c.node.HostCPUs, steal: c.stolen.Share}
 	for i, x := range c.all {
 		if o.touches(x.key) {
 			s.own += x.obs.Used()

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/trimtab/trimtab/probes"
+	"github.com/trimtab/trimtab/tuner/observe/period"
 )
 
 // Process is what one process called of CUDA, NCCL and MPI in a window.
@@ -19,7 +20,7 @@ type Process struct {
 	CopyBytes uint64
 	OutBytes  uint64                      // from the device to the host
 	Threads   []CallThread                // sorted by TID
-	Marks     []probes.Mark               // oldest first, the latest maxMarks
+	Marks     []probes.Mark               // oldest first, the latest period.MaxMarks
 	Calls     uint64                      // collectives
 	Bytes     uint64                      // of collectives, in the caller's buffers
 	Ranks     int                         // of its largest communicator; 0: not told
@@ -46,9 +47,6 @@ type CallThread struct {
 
 // spin is what its blocking calls took on a CPU, ns.
 func (t CallThread) spin() uint64 { return t.SyncRunNs + t.CopyRunNs }
-
-// maxMarks bounds the marks that a window holds for one process: eight steps of 128.
-const maxMarks = 1024
 
 // maxProcesses bounds those that a window remembers after they ended.
 const maxProcesses = 256
@@ -199,7 +197,7 @@ func joinProcesses(as, bs []Process) []Process {
 			p.PerKind[k] += a.PerKind[k]
 		}
 		marks := append(slices.Clone(a.Marks), p.Marks...)
-		p.Marks = marks[max(0, len(marks)-maxMarks):]
+		p.Marks = marks[max(0, len(marks)-period.MaxMarks):]
 		p.Threads = joinCallThreads(a.Threads, p.Threads)
 	}
 	slices.SortFunc(out, func(a, b Process) int { return cmp.Compare(a.TGID, b.TGID) })

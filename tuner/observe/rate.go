@@ -9,6 +9,7 @@ import (
 
 	"github.com/trimtab/trimtab/policies"
 	"github.com/trimtab/trimtab/probes"
+	"github.com/trimtab/trimtab/tuner/observe/period"
 )
 
 // The names of rate sources; a probe's ticks bear their own.
@@ -214,9 +215,9 @@ func called(w *Window, r Rank, trainer Thread) []candidate {
 	if p == nil {
 		return nil
 	}
-	pattern := Pattern{}
+	pattern := period.Pattern{}
 	if w.counted(p) {
-		pattern = FindPattern(p.Marks)
+		pattern = period.Find(p.Marks)
 	}
 	b := p.CallsOf(trainer.TID)
 	out := []candidate{

@@ -10,6 +10,7 @@ import (
 
 	"github.com/trimtab/trimtab/policies"
 	"github.com/trimtab/trimtab/probes"
+	"github.com/trimtab/trimtab/tuner/observe/period"
 )
 
 // exchange is a container that sends what it receives.
@@ -124,7 +125,7 @@ func TestPattern(t *testing.T) {
 		{"too few", steps(2, 4, 100, 40), 0},
 		{"nothing computed", steps(20, 1, 0, 0), 0},
 	} {
-		if got := FindPattern(tt.marks); got.Marks != tt.want {
+		if got := period.Find(tt.marks); got.Marks != tt.want {
 			t.Errorf("%s: %d marks in a step, want %d", tt.name, got.Marks, tt.want)
 		}
 	}
@@ -138,7 +139,7 @@ func TestNoPatternInNoise(t *testing.T) {
 			total += rapid.Uint64Range(1, 1000).Draw(t, "launches")
 			marks = append(marks, probes.Mark{AtNs: int64(i), Kind: probes.MarkSync, Launches: total})
 		}
-		if got := FindPattern(marks); got.Marks != 0 && got.Marks < 20 {
+		if got := period.Find(marks); got.Marks != 0 && got.Marks < 20 {
 			t.Fatalf("a period of %d in noise", got.Marks)
 		}
 	})
@@ -150,7 +151,7 @@ func TestPatternSurvivesOddSteps(t *testing.T) {
 	for i := 90; i < len(marks); i++ {
 		marks[i].Launches += 7 // one odd step in the middle
 	}
-	if got := FindPattern(marks); got.Marks != 3 {
+	if got := period.Find(marks); got.Marks != 3 {
 		t.Errorf("%d marks in a step, want 3", got.Marks)
 	}
 }

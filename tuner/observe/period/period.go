@@ -1,6 +1,11 @@
-package observe
+// Package period finds the steps of a job in what a process calls of CUDA and NCCL: what
+// recurs, whatever it is.
+package period
 
 import "github.com/trimtab/trimtab/probes"
+
+// MaxMarks bounds the marks that a window holds for one process: eight steps of 128.
+const MaxMarks = 1024
 
 // Least evidence for a period: marks in all, and repetitions of the pattern.
 const (
@@ -9,7 +14,7 @@ const (
 	// matchShare of the marks must agree with the one a period before: a step with a
 	// checkpoint or a logged value is odd, the others are not.
 	matchShare = 0.9
-	maxPeriod  = maxMarks / minRepeats
+	maxPeriod  = MaxMarks / minRepeats
 )
 
 // Pattern is how often each kind of mark comes in one step, found by what recurs.
@@ -25,13 +30,13 @@ type beat struct {
 	launches uint64 // since the mark before
 }
 
-// FindPattern looks for the shortest period in a process's marks: the same kinds
+// Find looks for the shortest period in a process's marks: the same kinds
 // with the same launches between. An optimizer's launches tell the last of several
 // accumulated micro-batches from the others, so the period is a step, not a pass.
-func FindPattern(marks []probes.Mark) Pattern {
+func Find(marks []probes.Mark) Pattern {
 	var beats []beat
 	for i := 1; i < len(marks); i++ {
-		beats = append(beats, beat{marks[i].Kind, sub(marks[i].Launches, marks[i-1].Launches)})
+		beats = append(beats, beat{marks[i].Kind, max(marks[i].Launches, marks[i-1].Launches) - marks[i-1].Launches})
 	}
 	if len(beats) < minMarks {
 		return Pattern{}
