@@ -169,6 +169,8 @@ func TestCPUs(t *testing.T) {
 			c.Now = runtime.Values{runtime.KnobCPUQuota: "300000 100000"}
 			c.UsedCPUs, c.Loan = 2.5, nil
 		}, want: map[Cause]Cell{Unknown: {Held: 1000}}, lent: 1500},
+		{name: "queued for behind other work: that it could not get", c: func(c *state.Container) { c.UsedCPUs, c.QueuedCPUs = 1, 0.75 }, want: map[Cause]Cell{Unknown: {Held: 1750}, Idle: {Held: 250}}},
+		{name: "queued for by more threads than it has CPUs", c: func(c *state.Container) { c.UsedCPUs, c.QueuedCPUs = 1, 7 }, want: map[Cause]Cell{Unknown: {Held: 2000}}},
 		{name: "use not read", c: func(c *state.Container) { c.Watched, c.UsedCPUs = false, 0 }, want: map[Cause]Cell{Unknown: {Held: 2000}}},
 		{name: "nonsense", c: func(c *state.Container) { c.UsedCPUs = -5 }, want: map[Cause]Cell{Idle: {Held: 2000}}},
 	} {

@@ -74,7 +74,7 @@ type deviceTime struct{ held, idle int64 }
 
 // waiting is what was held since the latest window closed, ns of devices and CPUs.
 type waiting struct {
-	wall, gpuBusy, gpuIdle, cpuBusy, cpuIdle, cpuUntold, lent int64
+	wall, gpuBusy, gpuIdle, cpuBusy, cpuIdle, cpuUntold, lent int64 // cpuBusy: used, or queued for
 }
 
 // holding is one holder on one device, as it is published.
@@ -195,7 +195,7 @@ func (m *meter) step(c *state.Container, on []holding, dt int64) Sums {
 	w.wall += dt
 	w.gpuBusy += gpuBusy
 	w.gpuIdle += gpuIdle
-	w.cpuBusy += cpu.busy
+	w.cpuBusy += cpu.busy + cpu.queued
 	w.cpuIdle += cpu.idle
 	w.cpuUntold += cpu.untold
 	w.lent += cpu.lent
@@ -238,9 +238,10 @@ func (m *meter) deviceTimes(on []holding) (busy, idle int64) {
 	return held - idle, idle
 }
 
-// cpuTime is what a container held of CPUs, ns: untold while its use was not read. What it used
-// above its owner's quota is lent, whether a loan or a proved quota let it.
-type cpuTime struct{ busy, idle, untold, lent int64 }
+// cpuTime is what a container held of CPUs, ns: untold while its use was not read. What it queued for
+// behind other work it wanted, and could not get: that is not idle. What it used above its owner's
+// quota is lent, whether a loan or a proved quota let it.
+type cpuTime struct{ busy, queued, idle, untold, lent int64 }
 
 // cpuTimes divides its owner's quota, or else what it is entitled to, and at the least what it
 // used; without a quota nothing is above its own.
@@ -259,7 +260,9 @@ func cpuTimes(c *state.Container, dt int64) cpuTime {
 		return cpuTime{untold: times(dt, own)}
 	}
 	busy := times(dt, used)
-	return cpuTime{busy: busy, idle: max(0, times(dt, own)-busy), lent: times(dt, above)}
+	left := max(0, times(dt, own)-busy)
+	queued := min(left, times(dt, c.QueuedCPUs))
+	return cpuTime{busy: busy, queued: queued, idle: left - queued, lent: times(dt, above)}
 }
 
 func ownQuota(c *state.Container) (float64, bool) {

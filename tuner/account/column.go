@@ -15,7 +15,7 @@ type Column struct {
 func Columns() []Column {
 	return []Column{
 		{"held", "held", "held", "devices, or CPUs, times the time that they were held", func(u state.ReportUse) float64 { return u.Held }},
-		{"idle", "idle", "idle", "held without running anything", func(u state.ReportUse) float64 { return u.Idle }},
+		{"idle", "idle", "idle", "held, and neither used nor queued for", func(u state.ReportUse) float64 { return u.Idle }},
 		{"stalled", "stalled", "stalled", "in use by a job that neither computed nor waited for its device", func(u state.ReportUse) float64 { return u.Stalled }},
 		{"actionable", "actionable", "actionable", "the stalled part that trimtab or the owner could relieve", func(u state.ReportUse) float64 { return u.Actionable }},
 		{"not_known", "notKnown", "unknown", "in use, and nothing tells for what", func(u state.ReportUse) float64 { return u.NotKnown }},

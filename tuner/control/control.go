@@ -135,6 +135,7 @@ func (c *Controller) admit(in Input, d *Decision) {
 				c.foreign(s, k, yielded, d)
 			}
 		}
+		s.obs.Paused = s.obs.Paused || s.c.State == runtime.StatePaused || ct.State == runtime.StatePaused
 		s.c = ct
 	}
 	for _, key := range slices.Sorted(maps.Keys(c.containers)) {

@@ -345,8 +345,9 @@ func (c *Controller) noteBefore(s *containerState) {
 	if s.changed() {
 		return
 	}
-	from := max(c.now()-int64(c.k().CostSeconds*1e9), s.obs.ChangedNs())
-	s.before = baseline{rate: observe.RateUntil(s.obs.Rates.ShownSince(from), c.now()), source: s.obs.Rates.Source, fromNs: from, atNs: c.now(), cpus: s.obs.Used()}
+	until := c.now() - s.obs.Rates.RestNs()
+	from := max(until-int64(c.k().CostSeconds*1e9), s.obs.ChangedNs())
+	s.before = baseline{rate: observe.RateUntil(s.obs.Rates.ShownSince(from), until), source: s.obs.Rates.Source, fromNs: from, atNs: c.now(), cpus: s.obs.Worked()}
 }
 
 // showLoan is a container's loan for people: what a trial proved is none.

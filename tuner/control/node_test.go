@@ -47,7 +47,11 @@ type simJob struct {
 	noPSI                  bool   // its pressure cannot be read
 	patient                bool   // it never waits for a CPU
 	// yield is bytes that a program without steps reads for each CPU second; 0: it spins.
-	yield  float64
+	yield float64
+	// stopped: somebody stopped all of its threads, which sleep in stoppedIn.
+	stopped   bool
+	stoppedIn probes.State
+
 	files  *fileSet
 	block  probes.Block
 	bursts *bursts // instead of all of these
@@ -193,6 +197,9 @@ func (j *simJob) demand() float64 {
 	if j.spin > 0 {
 		want = j.spin
 	}
+	if j.stopped {
+		want = 0
+	}
 	if quota, ok := j.c.Now[runtime.KnobCPUQuota].CPUs(); ok {
 		want = min(want, quota)
 	}
@@ -241,6 +248,13 @@ func (n *node) share() []float64 {
 func (j *simJob) advance(n *node, cpus float64) float64 {
 	j.cgroup.AtNs = n.nowNs
 	j.cgroup.HasPSI, j.cgroup.MemoryLimit = !j.noPSI, -1
+	if j.stopped {
+		for i := range j.threads {
+			j.threads[i].Ns[j.stoppedIn] += uint64(n.nowNs - j.threads[i].AtNs)
+			j.threads[i].AtNs = n.nowNs
+		}
+		return 0
+	}
 	if j.bursts != nil {
 		return j.bursts.advance(j, n, cpus)
 	}

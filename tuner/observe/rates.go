@@ -1,6 +1,7 @@
 package observe
 
 import (
+	"cmp"
 	"math"
 	"slices"
 
@@ -17,10 +18,12 @@ type Series struct {
 	// Why says why there is no rate now; "" if there is one, or none was ever seen.
 	Why string
 
-	open   Builder     // until two ticks are in
-	paused bool        // the latest reading held a pause: the next one begins in it
-	held   *RateSample // the reading with the latest pause, until the next one tells what it was
-	denied int         // windows in a row in which no other source agreed
+	open    Builder     // until two ticks are in
+	paused  bool        // the latest reading held a pause: the next one begins in it
+	held    *RateSample // the reading with the latest pause, until the next one tells what it was
+	denied  int         // windows in a row in which no other source agreed
+	resumed bool        // no reading came since somebody stopped the job: the next began before that
+	restNs  int64       // up to when the time since the latest reading is not the job's own
 }
 
 // pauseSteps is how many usual steps a stretch without two ticks must last to count as a
@@ -32,22 +35,10 @@ const firstTicks = 10 * second
 
 // add takes one slice, and returns a reading of the rate as soon as it holds two ticks.
 func (s *Series) add(k *policies.Constants, slice *Window, known PerStep, settled string, maxSteal float64) *RateSample {
-	w := s.open.Add(slice)
-	if w == nil || !w.HasKernel {
+	w, r := s.next(k, slice, known, settled)
+	if w == nil {
 		return nil
 	}
-	r := Read(k, w, known)
-	if r.Rate.Ticks < needTicks {
-		s.silent(k, w)
-		return nil
-	}
-	if settled != "" && r.Rate.Source != settled && w.Seconds() <= k.WindowMaxSeconds {
-		return nil // the source that windows found may be a slower one: its second tick is still to come
-	}
-	if s.Source == "" && w.EndNs-w.StartNs <= firstTicks && slices.ContainsFunc(w.Ticks, func(t Tick) bool { return t.TGID == r.Root && t.Source != r.Rate.Source && t.Count < needTicks }) {
-		return nil // the framework ticks, slowly: a lesser source that is faster would begin the series
-	}
-	s.open.Cut()
 	s.Why = ""
 	paused, before := s.paused, s.held
 	s.paused, s.held = false, nil
@@ -77,6 +68,38 @@ func (s *Series) add(k *policies.Constants, slice *Window, known PerStep, settle
 	}
 	s.Samples, s.Shown = keep(append(s.Samples, sample)), keep(append(s.Shown, sample))
 	return &s.Samples[len(s.Samples)-1]
+}
+
+// next is the next stretch that tells of a rate; nil while it is under way.
+func (s *Series) next(k *policies.Constants, slice *Window, known PerStep, settled string) (w *Window, r Reading) {
+	if slice.Stopped {
+		s.open.Cut()
+		if s.held, s.paused, s.resumed, s.restNs = nil, false, true, slice.EndNs; s.Source != "" {
+			s.Why = whyStopped
+		}
+		return nil, r
+	} else if s.Why == whyStopped {
+		s.Why = ""
+	}
+	if w = s.open.Add(slice); w == nil || !w.HasKernel {
+		return nil, r
+	}
+	if r = Read(k, w, known); r.Rate.Ticks < needTicks {
+		s.silent(k, w)
+		return nil, r
+	}
+	if settled != "" && r.Rate.Source != settled && w.Seconds() <= k.WindowMaxSeconds {
+		return nil, r // the source that windows found may be a slower one: its second tick is still to come
+	}
+	if s.Source == "" && w.EndNs-w.StartNs <= firstTicks && slices.ContainsFunc(w.Ticks, func(t Tick) bool { return t.TGID == r.Root && t.Source != r.Rate.Source && t.Count < needTicks }) {
+		return nil, r // the framework ticks, slowly: a lesser source that is faster would begin the series
+	}
+	s.open.Cut()
+	if s.resumed { // its first tick may be of before the stop
+		s.resumed, s.restNs = false, w.EndNs
+		return nil, r
+	}
+	return w, r
 }
 
 // silent notes that a stretch holds no two ticks yet.
@@ -114,6 +137,7 @@ func (s *Series) confirm(r Reading) {
 }
 
 const shownReadings = 5 // that the rate is the mean of
+const whyStopped = "it is paused or stopped"
 
 // Now is the mean of the latest readings; 0 if there is none, or none any more.
 func (s *Series) Now() float64 {
@@ -130,6 +154,9 @@ func (s *Series) SeenNs() int64 {
 	}
 	return s.Shown[len(s.Shown)-1].EndNs
 }
+
+// RestNs is how long since the latest reading the job was stopped, or just went on; 0 before the first.
+func (s *Series) RestNs() int64 { return max(0, s.restNs-cmp.Or(s.SeenNs(), s.restNs)) }
 
 // Since are the readings that began after an instant.
 func (s *Series) Since(ns int64) []RateSample { return since(s.Samples, ns-1, startOf) }

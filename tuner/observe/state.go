@@ -30,6 +30,8 @@ type State struct {
 	PeakNs   int64
 	// LaunchedNs is the latest use of a device, by anybody of the container.
 	LaunchedNs int64
+	// Paused: its engine said so at some time since the latest sample; the caller sets it.
+	Paused bool
 
 	differ    DeltaTracker
 	window    Builder // until enough ticks are in
@@ -37,6 +39,7 @@ type State struct {
 	perStep   PerStep // confirmed ticks per step, by source
 	pattern   patternSeen
 	changedNs int64
+	root      int32 // TGID of the latest rank that worked
 }
 
 // News is what one sample brought.
@@ -66,6 +69,7 @@ func (s *State) Add(k *policies.Constants, sample probes.Sample, host probes.Hos
 		return news
 	}
 	now := Read(k, slice, s.perStep)
+	s.noteStop(slice, now.Root)
 	s.addUse(k, slice, now)
 	settled := cmp.Or(s.Latest.Rate.Source, s.Rates.Source) // the latest window may have too few steps to tell
 	news.Rate = s.Rates.add(k, slice, s.perStep, settled, stolen+k.MaxSteal)
@@ -97,6 +101,16 @@ func (s *State) Add(k *policies.Constants, sample probes.Sample, host probes.Hos
 	s.Windows++
 	news.Closed = &s.Latest
 	return news
+}
+
+// noteStop notes whether somebody stopped the job in a slice: no window holds both.
+func (s *State) noteStop(slice *Window, root int32) {
+	s.root = cmp.Or(root, s.root)
+	slice.Stopped, s.Paused = s.Paused || slice.halted(s.root), false
+	if n := len(s.Uses); n > 0 && s.Uses[n-1].Stopped != slice.Stopped {
+		s.window.Cut()
+		s.long.Cut()
+	}
 }
 
 // longest is how long a window may wait for its steps. Where hardly any is seen, a container
@@ -190,22 +204,24 @@ type Use struct {
 	Throttled bool    // its quota stopped it in this reading
 	Quota     float64 // CPUs; 0: none
 	// Waiting is the share of time in which some task of it waited for a CPU, less what its
-	// own quota explains; HasPSI: it could be read.
-	Waiting float64
-	HasPSI  bool
+	// own quota explains; HasPSI: it could be read. Queued is how many CPUs its threads waited for.
+	Waiting, Queued float64
+	HasPSI          bool
 	// Wanted is the CPUs that it wanted. Held: its quota or other work held it back, or its quota
 	// changed in it, so that it wanted as much at least.
-	Wanted float64
-	Held   bool
+	Wanted  float64
+	Held    bool
+	Stopped bool // somebody stopped the job in it: what it used then says nothing of it
 }
 
 func (s *State) addUse(k *policies.Constants, w *Window, r Reading) {
-	u := Use{StartNs: w.StartNs, EndNs: w.EndNs, CPUs: w.UsedCPUs(), HasPSI: w.HasCgroup && w.Cgroup.HasPSI, Quota: w.Cgroup.QuotaCPUs}
+	u := Use{StartNs: w.StartNs, EndNs: w.EndNs, CPUs: w.UsedCPUs(), HasPSI: w.HasCgroup && w.Cgroup.HasPSI, Quota: w.Cgroup.QuotaCPUs, Stopped: w.Stopped}
 	periods := w.Cgroup.ThrottledShare
 	u.Lost = min(lost(k, w, r), periods) // threads that a burst stops together are stopped for no more
 	u.Throttled = w.HasCgroup && periods >= k.Notable && u.Lost >= k.Notable
 	// PSI counts a task that is out of quota as one that waits.
 	u.Waiting = max(0, w.Cgroup.CPUSome-periods)
+	u.Queued = queued(w, u)
 	if r.Sure() { // of a thread that is known to train its own wait counts: a helper's costs it nothing
 		u.Waiting = min(u.Waiting, r.Breakdown.Share(policies.PartContended)+r.Breakdown.Share(policies.PartInputContended))
 	}
@@ -219,6 +235,17 @@ func (s *State) addUse(k *policies.Constants, w *Window, r Reading) {
 	}
 	s.Uses = keep(append(s.Uses, u))
 	s.PeakCPUs, s.PeakNs = max(s.PeakCPUs, u.Wanted), cmp.Or(s.PeakNs, u.StartNs)
+}
+
+// queued is the CPUs that a container wanted and other work had, each of its threads for itself.
+func queued(w *Window, u Use) (cpus float64) {
+	if !w.HasKernel {
+		return u.CPUs * u.Waiting / (1 - min(u.Waiting, 0.99))
+	}
+	for _, t := range w.Threads {
+		cpus += behindOthers(t) / float64(w.EndNs-w.StartNs)
+	}
+	return cpus
 }
 
 // lost is the share of wanted time that a container's own quota kept from it. Where a
@@ -239,7 +266,7 @@ func lost(k *policies.Constants, w *Window, r Reading) float64 {
 		out += float64(t.Ns[probes.StateThrottled])
 		wanted += float64(t.Ns[probes.StateRun] + t.Ns[probes.StateThrottled] + t.Ns[probes.StateQueued])
 	}
-	return out / max(1, wanted)
+	return out / max(wanted, 1)
 }
 
 // Sure reports whether a framework, CUDA, NCCL or the job itself tells which process trains.
@@ -255,11 +282,30 @@ const usedTicks = 5
 
 // Used is the mean CPU use of late.
 func (s *State) Used() float64 {
-	uses, sum := last(s.Uses, usedTicks), 0.0
+	return meanOf(last(s.Uses, usedTicks), func(u Use) float64 { return u.CPUs })
+}
+
+// Queued is likewise the CPUs that its threads waited for.
+func (s *State) Queued() float64 {
+	return meanOf(last(s.Uses, usedTicks), func(u Use) float64 { return u.Queued })
+}
+
+func meanOf(uses []Use, of func(Use) float64) (sum float64) {
 	for _, u := range uses {
-		sum += u.CPUs
+		sum += of(u)
 	}
 	return sum / float64(max(1, len(uses)))
+}
+
+// Worked is Used by the readings in which nobody stopped the job.
+func (s *State) Worked() float64 {
+	n, sum := 0, 0.0
+	for i := len(s.Uses) - 1; i >= 0 && n < usedTicks; i-- {
+		if !s.Uses[i].Stopped {
+			n, sum = n+1, sum+s.Uses[i].CPUs
+		}
+	}
+	return sum / float64(max(1, n))
 }
 
 // UsesSince are the readings that began after an instant.

@@ -33,6 +33,29 @@ func TestWaitingOfWhoTrains(t *testing.T) {
 	}
 }
 
+// TestQueuedIsWhatOthersHad: each thread that could run and stood behind other work wanted a CPU. One
+// that was put on an idle CPU stood behind nobody. Where no thread is read, pressure tells.
+func TestQueuedIsWhatOthersHad(t *testing.T) {
+	k := policies.DefaultConstants()
+	waits := func(tid int32, alone uint64) Thread {
+		th := thread(tid, trainer, 1, times{probes.StateRun: 400 * ms, probes.StateQueued: 600 * ms})
+		th.AloneNs = alone
+		return th
+	}
+	read := oneSecond(waits(trainer, 0), waits(trainer+1, 600*ms), waits(trainer+2, 100*ms))
+	pressure := &Window{StartNs: 1, EndNs: 1 + second, HasCgroup: true, Cgroup: Cgroup{CPUNs: 5e8, HasPSI: true, CPUSome: 0.5}}
+	for name, tt := range map[string]struct {
+		w    *Window
+		want float64
+	}{"threads": {read, 1.1}, "pressure": {pressure, 0.5}} {
+		var s State
+		s.addUse(k, tt.w, Reading{})
+		if got := s.Queued(); math.Abs(got-tt.want) > 1e-6 {
+			t.Errorf("%s: %.2f CPUs were queued for, want %.2f", name, got, tt.want)
+		}
+	}
+}
+
 // TestPeakIsTheMostOfOneReading: a second at four CPUs is not lost in a mean, nor forgotten when less
 // is used; of one that its quota stopped, that quota is the least that it wanted.
 func TestPeakIsTheMostOfOneReading(t *testing.T) {

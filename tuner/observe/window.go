@@ -19,6 +19,7 @@ type Window struct {
 	Block          probes.Block
 	Lost           uint64 // threads and exits that found no room, in this window
 	Seeding        bool   // some threads have no history before the window
+	Stopped        bool   // of a slice: somebody paused the container in it, or stopped the job for most of it
 
 	HasKernel bool
 	Cgroup    Cgroup
@@ -299,6 +300,18 @@ func sortEdges(es []probes.Edge) {
 
 // Seconds is the window's length in seconds.
 func (w *Window) Seconds() float64 { return float64(w.EndNs-w.StartNs) / 1e9 }
+
+// halted: a process was stopped by a signal, or frozen, for half of the window: each thread of it slept at a stretch, in no wait of its own.
+func (w *Window) halted(tgid int32) (halted bool) {
+	for _, t := range w.Threads {
+		own := t.TGID == tgid && !t.Exited
+		if own && (t.Count[probes.StateOther] > 1 || 2*int64(t.Ns[probes.StateOther]) < w.EndNs-w.StartNs) {
+			return false
+		}
+		halted = halted || own
+	}
+	return halted
+}
 
 // UsedCPUs is the mean number of CPUs the container used: by its cgroup's
 // accounting, else by its threads'.

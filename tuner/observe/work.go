@@ -74,7 +74,7 @@ func (w *Work) add(slice *Window, use Use, excessSteal bool, source string) {
 	if r.amounts != [NumWitnesses]float64{} {
 		w.SeenNs = r.endNs
 	}
-	if !excessSteal {
+	if !excessSteal && !slice.Stopped {
 		w.readings = keep(append(w.readings, r))
 	}
 }

@@ -125,6 +125,7 @@ type Container struct {
 	Correction float64 `json:"correction,omitempty"`
 	Ranks      int     `json:"ranks"`
 	UsedCPUs   float64 `json:"usedCPUs"`
+	QueuedCPUs float64 `json:"queuedCPUs,omitempty"` // that its threads waited for behind other work
 	// PeakCPUs is the most CPUs that it wanted in one reading since PeakSinceUnixNs, when the
 	// daemon first read it: what it used, or the quota that stopped it; 0: it was not read.
 	PeakCPUs        float64            `json:"peakCPUs,omitempty"`

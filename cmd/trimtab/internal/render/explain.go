@@ -96,7 +96,7 @@ func proof(c state.Container) string {
 	case w != nil && w.CPUs > 0 && c.Rate.PerSecond > 0:
 		return "CPU used: " + signed(w.CPUs-1) + "; its rate before is not known in this unit"
 	case w != nil && w.CPUs > 0:
-		return "CPU used: " + signed(w.CPUs-1) + "; steps are not counted"
+		return "CPU used: " + signed(w.CPUs-1) + "; " + cmp.Or(Clean(c.RateWhy), "its steps are not counted")
 	}
 	return "not measured yet"
 }
