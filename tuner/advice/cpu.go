@@ -55,7 +55,7 @@ func (n node) quotaThatStands(c state.Container, own float64) (a Advice, ok bool
 		if l.Whole {
 			holds = "it is all that may be lent to the container"
 		}
-		now, since, why = l.Own+l.CPUs, l.SinceUnixNs, holds+"; as a loan it stands only while nobody else wants the CPU"
+		now, since, why = l.Stands(), l.SinceUnixNs, holds+"; as a loan it stands only while nobody else wants the CPU"
 	case l == nil && kept(c) != nil && c.Trial == nil:
 		since, why = kept(c).EndedUnixNs, "a trial proved it; trimtab reverts it on exit"
 	default:

@@ -315,7 +315,7 @@ func isKept(c state.Container) bool {
 
 // isSettled: its loan has shrunk to what it can use.
 func isSettled(c state.Container) bool {
-	return c.Loan != nil && c.Loan.Settled && c.Loan.Own+c.Loan.CPUs < simCPUs/2
+	return c.Loan != nil && c.Loan.Settled && c.Loan.Stands() < simCPUs/2
 }
 
 // proven asks a proof for loans too.

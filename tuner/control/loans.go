@@ -350,15 +350,30 @@ func (c *Controller) noteBefore(s *containerState) {
 	s.before = baseline{rate: observe.RateUntil(s.obs.Rates.ShownSince(from), until), source: s.obs.Rates.Source, fromNs: from, atNs: c.now(), cpus: s.obs.Worked()}
 }
 
-// showLoan is a container's loan for people: what a trial proved is none.
+// showLoan is a container's loan for people: what a trial gave, or tries, is none.
 func (c *Controller) showLoan(s *containerState) *state.Loan {
 	k := c.k()
 	own, now := s.quotas()
-	if own <= 0 || now <= max(own, s.loan.proven)*(1+k.MinStep/2) {
+	lent, tried := c.above(s, now)
+	if own <= 0 || lent <= (now-lent)*k.MinStep/2 {
 		return nil
 	}
 	settled := s.answers == 0 && (s.state == StateSettled || s.state == StateTrial) && math.Abs(now-s.loan.enough) < k.MinStep/2*now
-	return &state.Loan{Own: own, CPUs: now - own, Settled: settled, Whole: c.takesAll(s) > 0, Why: s.loan.why, Used: max(0, s.obs.Used()-own), SinceUnixNs: c.unix(s.loan.givenNs)}
+	return &state.Loan{Own: own, CPUs: lent, Trial: tried, Settled: settled, Whole: c.takesAll(s) > 0, Why: s.loan.why, Used: min(lent, max(0, s.obs.Used()-now+lent)), SinceUnixNs: c.unix(s.loan.givenNs)}
+}
+
+// above is what of a quota is lent above its owner's, and what a trial that was kept, or is open, gave.
+func (c *Controller) above(s *containerState, quota float64) (lent, tried float64) {
+	own, _ := s.quotas()
+	base := max(own, min(s.loan.proven, quota))
+	lent, tried = quota-base, base-own
+	if t := c.trials[s.plan]; t != nil {
+		if ch, _ := t.change(s.key); ch.Knob == runtime.KnobCPUQuota && !ch.Take {
+			open := max(0, quota-max(base, ch.From.Quantity()))
+			lent, tried = lent-open, tried+open
+		}
+	}
+	return lent, tried
 }
 
 // writeNs lie between two writes of a loan. On v1 by systemd each stops the container shortly.

@@ -13,7 +13,6 @@ import (
 	"github.com/trimtab/trimtab/policies"
 	"github.com/trimtab/trimtab/probes"
 	"github.com/trimtab/trimtab/runtime"
-	"github.com/trimtab/trimtab/tuner/allocate"
 	"github.com/trimtab/trimtab/tuner/profiles"
 	"github.com/trimtab/trimtab/tuner/state"
 )
@@ -131,13 +130,12 @@ func TestKeptTrialsStand(t *testing.T) {
 	if s.state != StateSettled || len(written[runtime.KnobCPUQuota]) > at {
 		t.Errorf("after it was held: %s, %v", s.state, written)
 	}
-	i := slices.IndexFunc(c.parties, func(p allocate.Party) bool { return p.Key == s.key })
-	c.parties[i].Proven -= 0.005 // what stands is rounded
+	s.loan.proven -= 0.005 // what stands is rounded
 	if a := shownAs(t, c, n.jobs[1]).Allocation; !strings.Contains(a.Why, "a trial gave it") {
 		t.Errorf("of a quota that was rounded: %+v", a)
 	}
-	c.parties[i].Proven -= 0.095 // what stands above it is lent
-	if a := shownAs(t, c, n.jobs[1]).Allocation; a == nil || !strings.Contains(a.Why, "was lent 0.10 that nobody used") {
+	s.loan.proven -= 0.095 // what stands above it is lent
+	if a := shownAs(t, c, n.jobs[1]).Allocation; a == nil || !strings.Contains(a.Why, "was lent 0.10 that nobody used, and a trial gave it") {
 		t.Errorf("of a loan above what a trial proved: %+v", a)
 	}
 }

@@ -169,11 +169,14 @@ func (c *Controller) allocation(i int) *state.Allocation {
 	case !p.Active:
 		a.Why = "it uses next to no CPU"
 	case g.Quota > p.OwnQuota && p.OwnQuota > 0:
-		why, more := "was lent %.2f that nobody used", g.Quota-max(p.OwnQuota, p.Proven)
-		if g.Quota <= p.Proven*(1+c.k().MinStep/2) { // systemd rounds up
-			why, more = "a trial gave it %.2f more", g.Quota-p.OwnQuota
+		lent, tried := c.above(s, g.Quota)
+		a.Why = fmt.Sprintf("it is entitled to %.2f CPUs", g.Right)
+		if lent > (g.Quota-lent)*c.k().MinStep/2 { // systemd rounds up
+			a.Why += fmt.Sprintf(", and was lent %.2f that nobody used", lent)
 		}
-		a.Why = fmt.Sprintf("it is entitled to %.2f CPUs, and "+why, g.Right, more)
+		if tried > 0 {
+			a.Why += fmt.Sprintf(", and a trial gave it %.2f more", tried)
+		}
 	case c.node.CPUs-c.node.HostCPUs <= min(1.01*need, 0.99*g.Right):
 		a.Why = fmt.Sprintf("it is entitled to %.2f CPUs, and the host's own processes leave all containers %.2f", g.Right, max(0, c.node.CPUs-c.node.HostCPUs))
 	default:

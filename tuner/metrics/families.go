@@ -61,7 +61,7 @@ func containerFamilies() []Family {
 		{Name: "trimtab_container_speedup_ratio", Kind: Gauge, Labels: ct(), Help: "Measured rate over the rate before the first of the changes that stand, 1 where it is the same. Absent until measured, and where work done contradicts what the job counts itself."},
 		{Name: "trimtab_container_gain_ratio", Kind: Gauge, Labels: ct(), Help: "Deprecated, for one release: trimtab_container_speedup_ratio minus one."},
 		{Name: "trimtab_container_work_ratio", Kind: Gauge, Labels: ct(), Help: "Work done over that before the first change, minus one, by quantities that grow with work. It is there where steps are not counted or the job counts them itself. Absent until measured."},
-		{Name: "trimtab_container_loan_cpus", Kind: Gauge, Labels: ct(), Help: "CPUs that the container was lent above its owner's quota, which nobody else used. It is 0 without a loan."},
+		{Name: "trimtab_container_loan_cpus", Kind: Gauge, Labels: ct(), Help: "CPUs that the container was lent above its owner's quota, which nobody else used, without what a trial gave. It is 0 without a loan."},
 		{Name: "trimtab_container_tuning_info", Kind: Gauge, Labels: ct("state"), Help: "Always 1. Where the container stands: watched, measured, lent, settled, trial, returned, yielded."},
 		{Name: "trimtab_container_bottleneck_info", Was: "trimtab_container_verdict", Kind: Gauge, Labels: ct("class", "cause"), Help: "Always 1. What bounds the container in its latest window."},
 		{Name: "trimtab_container_severity_ratio", Kind: Gauge, Labels: ct(), Help: "Share of wall time lost to the verdict's cause, 0 to 1."},

@@ -196,14 +196,18 @@ func (c *Container) Reason() string {
 
 // Loan is CPU that a container has above its owner's quota, which nobody else used.
 type Loan struct {
-	CPUs        float64 `json:"cpus"`              // above its own
+	CPUs        float64 `json:"cpus"`              // above its own, and above what trials gave
 	Own         float64 `json:"own"`               // its owner's quota
+	Trial       float64 `json:"trial,omitempty"`   // above its own by trials, kept or open: no part of the loan
 	Used        float64 `json:"used"`              // of it, of late
 	Settled     bool    `json:"settled,omitempty"` // by its own use: to that, or to all there is
 	Whole       bool    `json:"whole,omitempty"`   // all that may be lent to it: it may want more
 	SinceUnixNs int64   `json:"since,omitempty"`
 	Why         string  `json:"why,omitempty"`
 }
+
+// Stands is the quota that stands, CPUs: its own, what trials gave and what is lent.
+func (l *Loan) Stands() float64 { return l.Own + l.Trial + l.CPUs }
 
 // Enough reports whether a loan is what its container can use: a number to copy.
 func (l *Loan) Enough() bool { return l.Settled && !l.Whole }

@@ -46,7 +46,7 @@ function headline(c) {
   if (c.trial) return `Since ${clock(c.trial.started)} ${c.trial.changes.map(change).join(", ")} is on trial, ${signed(expected(c.trial))} expected; it is reverted unless that is measured.`;
   if (c.changed?.length) {
     const what = c.changed.filter((k) => !c.loan || !["cpu.quota", "cpu.weight"].includes(k)).map((k) => change({ knob: k, from: c.original?.[k], to: c.now?.[k] }));
-    if (c.loan) what.unshift(`Lent ${cpus(c.loan.cpus)} CPUs that nobody used, ${cpus(c.loan.own)} are its own`);
+    if (c.loan) what.unshift(`Lent ${cpus(c.loan.cpus)} CPUs that nobody used, ${cpus(c.loan.own)} are its own${c.loan.trial ? `, ${cpus(c.loan.trial)} a trial gave` : ""}`);
     return `${what.join("; ")}. Speedup: ${gain(c)}. Reverts on exit.`;
   }
   const t = would(c);
@@ -99,8 +99,8 @@ function bursts(c) {
 
 function loan(c) {
   const l = c.loan;
-  return l ? section("What it was lent", facts([["its own", cpus(l.own) + " CPUs"], ["lent, while nobody else wants it", cpus(l.cpus) + " CPUs"], ["of that used", cpus(l.used) + " CPUs"],
-    ["since", l.since ? clock(l.since) : ""], ["all that may be lent to it", l.whole ? "whether that is enough is not known" : ""], ["enough", l.settled && !l.whole ? `--cpus ${cpus(l.own + l.cpus)}` : ""], ["why", l.why]])) : null;
+  return l ? section("What it was lent", facts([["its own", cpus(l.own) + " CPUs"], ["given by a trial, no loan", l.trial ? cpus(l.trial) + " CPUs" : ""], ["lent, while nobody else wants it", cpus(l.cpus) + " CPUs"], ["of that used", cpus(l.used) + " CPUs"],
+    ["since", l.since ? clock(l.since) : ""], ["all that may be lent to it", l.whole ? "whether that is enough is not known" : ""], ["enough", l.settled && !l.whole ? `--cpus ${cpus(l.own + (l.trial ?? 0) + l.cpus)}` : ""], ["why", l.why]])) : null;
 }
 
 function allocation(c) {

@@ -78,7 +78,11 @@ func changedHeadline(c state.Container, clock Clock) string {
 		if when = ""; l.SinceUnixNs > 0 {
 			when = "since " + clock.at(l.SinceUnixNs) + " "
 		}
-		what = append([]string{fmt.Sprintf("lent %s CPUs that nobody used; %s are yours", cpus(l.CPUs), cpus(l.Own))}, what...)
+		lent := fmt.Sprintf("lent %s CPUs that nobody used; %s are yours", cpus(l.CPUs), cpus(l.Own))
+		if l.Trial > 0 {
+			lent += fmt.Sprintf(", %s a trial gave", cpus(l.Trial))
+		}
+		what = append([]string{lent}, what...)
 	}
 	return when + strings.Join(what, ", ") + "; " + proof(c) + "; reverts on exit."
 }
@@ -109,13 +113,16 @@ func loan(c state.Container) string {
 	}
 	s := section{title: "What it was lent"}
 	s.line("its own", cpus(l.Own)+" CPUs")
+	if l.Trial > 0 {
+		s.line("given by a trial, no loan", cpus(l.Trial)+" CPUs")
+	}
 	s.line("lent, while nobody else wants it", cpus(l.CPUs)+" CPUs")
 	s.line("of that used", cpus(l.Used)+" CPUs")
 	if l.Whole {
 		s.line("all that may be lent to it", "whether that is enough is not known")
 	}
 	if l.Enough() {
-		s.line("enough", fmt.Sprintf("%s CPUs: the quota to set where it is to keep them (`--cpus %s`)", cpus(l.Own+l.CPUs), cpus(l.Own+l.CPUs)))
+		s.line("enough", fmt.Sprintf("%s CPUs: the quota to set where it is to keep them (`--cpus %s`)", cpus(l.Stands()), cpus(l.Stands())))
 	}
 	s.line("why", Clean(l.Why))
 	return s.String()

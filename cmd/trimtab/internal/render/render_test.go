@@ -170,6 +170,18 @@ func TestExplain(t *testing.T) {
 	golden(t, "explain-new.txt", Explain(state.Container{Name: "new", Enrolment: policies.Enrolment{Mode: policies.ModeTune, EnrolledBy: "enable", Knobs: []string{"cpu", "memory"}}}, testClock()))
 }
 
+// What a trial gave stands apart from the loan above it; together they are what stands.
+func TestExplainTellsLoansFromTrials(t *testing.T) {
+	c := lent()
+	c.Loan.CPUs, c.Loan.Trial = 0.5, 0.9
+	text := Explain(c, testClock())
+	for _, want := range []string{"lent 0.5 CPUs that nobody used; 0.4 are yours, 0.9 a trial gave;", "given by a trial, no loan        0.9 CPUs", "lent, while nobody else wants it 0.5 CPUs", "--cpus 1.8`"} {
+		if !strings.Contains(text, want) {
+			t.Errorf("no %q in\n%s", want, text)
+		}
+	}
+}
+
 // Errors of its GPUs are told with when they came, and cannot move the terminal's cursor.
 func TestExplainTellsOfGPUErrors(t *testing.T) {
 	c := starved()
