@@ -33,7 +33,7 @@ func reportCommand() *cobra.Command {
 		Annotations: map[string]string{outputCSV: ""},
 		RunE:        runReport,
 	}
-	cmd.Flags().String("since", "7d", "how long ago (2h, 7d), a date or a time")
+	cmd.Flags().String("since", "7d", "how long ago (2h, 7d), a date or a time; it begins at the full hour before, after 8 days at the day of UTC")
 	cmd.Flags().String("by", string(account.ByTeam), "team, image, container or cause")
 	var by []cobra.Completion
 	for _, b := range account.AllBy() {

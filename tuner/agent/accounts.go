@@ -133,7 +133,7 @@ func (l *Agent) Report(ctx context.Context, q api.ReportQuery) (state.Report, er
 	}
 	stored := l.accounts.storedNs.Load()
 	if made := l.accounts.made.Load(); made != nil && made.toNs == max(stored, q.SinceUnixNs) && made.fromNs == account.FromHour(q.SinceUnixNs) {
-		return made.by[q.By], nil
+		return made.asked(q), nil
 	}
 	toNs := stored
 	if toNs == 0 {
@@ -146,7 +146,14 @@ func (l *Agent) Report(ctx context.Context, q api.ReportQuery) (state.Report, er
 	if l.accounts.made.Store(made); l.accounts.storedNs.Load() != stored {
 		l.accounts.made.Store(nil) // and the newer ones were stored before
 	}
-	return made.by[q.By], nil
+	return made.asked(q), nil
+}
+
+// asked is the one that was asked for.
+func (r *reports) asked(q api.ReportQuery) state.Report {
+	out := r.by[q.By]
+	out.SinceUnixNs = q.SinceUnixNs
+	return out
 }
 
 func (l *Agent) report(ctx context.Context, sinceNs, toNs int64) (*reports, error) {

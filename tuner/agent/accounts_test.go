@@ -53,9 +53,13 @@ func (m *memAccounts) fail(err error) {
 
 func (d *daemon) report(by account.By) state.Report {
 	d.n.t.Helper()
-	r, err := d.Report(context.Background(), api.ReportQuery{SinceUnixNs: time.Now().Add(-time.Hour).UnixNano(), By: by})
+	since := time.Now().Add(-time.Hour).UnixNano()
+	r, err := d.Report(context.Background(), api.ReportQuery{SinceUnixNs: since, By: by})
 	if err != nil {
 		d.n.t.Fatal(err)
+	}
+	if r.SinceUnixNs != since || r.FromUnixNs > since {
+		d.n.t.Errorf("asked from %d on, it says %d, and begins at %d", since, r.SinceUnixNs, r.FromUnixNs)
 	}
 	return r
 }

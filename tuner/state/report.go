@@ -2,11 +2,14 @@ package state
 
 // Report is what devices and CPUs were worth over a stretch. docs/report.md has the formulas.
 type Report struct {
-	FromUnixNs int64  `json:"from"` // of a whole hour, or a whole day of UTC where it is old
-	ToUnixNs   int64  `json:"to"`
-	By         string `json:"by"`
-	Source     string `json:"source"`          // history, prometheus
-	Hosts      int    `json:"hosts,omitempty"` // of a fleet
+	// FromUnixNs begins a whole hour, or a whole day of UTC where it is old; SinceUnixNs is what was
+	// asked for. 0: it begins there.
+	FromUnixNs  int64  `json:"from"`
+	SinceUnixNs int64  `json:"since,omitempty"`
+	ToUnixNs    int64  `json:"to"`
+	By          string `json:"by"`
+	Source      string `json:"source"`          // history, prometheus
+	Hosts       int    `json:"hosts,omitempty"` // of a fleet
 	// ObservedSeconds were looked on, of all hosts; UnobservedSeconds were not, and nothing is
 	// said of them.
 	ObservedSeconds   float64       `json:"observedSeconds"`
@@ -14,6 +17,11 @@ type Report struct {
 	Gaps              []Gap         `json:"gaps,omitempty"` // of whole hours in which nothing was stored, the longest first, at most 100; of one host
 	Groups            []ReportGroup `json:"groups"`         // the most held first
 	Total             ReportGroup   `json:"total"`
+}
+
+// Early reports whether it begins noticeably before what was asked for: by more than a hundredth of that.
+func (r Report) Early() bool {
+	return r.SinceUnixNs > r.FromUnixNs && 100*(r.SinceUnixNs-r.FromUnixNs) > r.ToUnixNs-r.SinceUnixNs
 }
 
 // Gap is a time of which nothing is known, unix ns.

@@ -63,6 +63,7 @@ function tables(by, href) {
 function looked(r) {
   const out = [`${day(r.from)} to ${day(r.to)}: looked on for ${hours(r.observedSeconds)} h`];
   if (r.unobservedSeconds >= 1) out.push(`, not observed ${hours(r.unobservedSeconds)} h (${percent(r.unobservedSeconds / (r.observedSeconds + r.unobservedSeconds))}): nothing is said of those`);
+  if (100 * (r.since - r.from) > r.to - r.since) out.push(`; it begins before the ${day(r.since)} that was asked for: whole hours are stored, after 8 days whole days`);
   if (r.gaps?.length) out.push(`; the longest gap: ${day(r.gaps[0].from)} to ${day(r.gaps[0].to)}`);
   return el("p", {}, out.join("") + ".");
 }

@@ -40,8 +40,10 @@ func hours(seconds float64) string {
 // Report is a sentence on what was looked on, then a table for each resource.
 func Report(r state.Report, clock Clock) string {
 	out := reportSentence(r, clock) + "\n"
-	if gap := longestGap(r, clock); gap != "" {
-		out += gap + "\n"
+	for _, more := range []string{early(r, clock), longestGap(r, clock)} {
+		if more != "" {
+			out += more + "\n"
+		}
 	}
 	if r.ObservedSeconds == 0 {
 		return out + "nothing is stored of that time; the daemon stores what it counts once a minute\n"
@@ -74,6 +76,14 @@ func reportSentence(r state.Report, clock Clock) string {
 	return out
 }
 
+// early says what was asked for where it begins noticeably before that; "" elsewhere.
+func early(r state.Report, clock Clock) string {
+	if !r.Early() {
+		return ""
+	}
+	return "it begins before the " + minute(r.SinceUnixNs, clock) + " that was asked for: whole hours are stored, after 8 days whole days"
+}
+
 // longestGap is the longest stretch of whole hours in which nobody looked on; "" if there is none.
 func longestGap(r state.Report, clock Clock) string {
 	if len(r.Gaps) == 0 {
@@ -83,8 +93,11 @@ func longestGap(r state.Report, clock Clock) string {
 }
 
 func stretch(fromNs, toNs int64, clock Clock) string {
-	at := func(ns int64) string { return time.Unix(0, ns).In(clock.Zone).Format("2006-01-02 15:04") }
-	return at(fromNs) + " to " + at(toNs)
+	return minute(fromNs, clock) + " to " + minute(toNs, clock)
+}
+
+func minute(ns int64, clock Clock) string {
+	return time.Unix(0, ns).In(clock.Zone).Format("2006-01-02 15:04")
 }
 
 func reportColumns(r state.Report, x reportResource) []column {

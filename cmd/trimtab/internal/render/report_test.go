@@ -30,6 +30,14 @@ func TestReport(t *testing.T) {
 	r.Total.GPU, r.Groups, r.Hosts, r.UnobservedSeconds, r.Gaps = state.ReportUse{}, r.Groups[1:], 12, 0, nil
 	golden(t, "report-cpus.txt", Report(r, testClock()))
 	golden(t, "report-none.txt", Report(state.Report{FromUnixNs: at(12, 0), ToUnixNs: at(13, 0), By: "cause", UnobservedSeconds: 3600}, testClock()))
+	r.SinceUnixNs = r.ToUnixNs - 1800e9
+	r.FromUnixNs = r.ToUnixNs - 3600e9
+	if text := Report(r, testClock()); !strings.Contains(text, "\nit begins before the 2026-01-02 14:30 that was asked for: whole hours are stored, after 8 days whole days\n") {
+		t.Errorf("half an hour was asked for:\n%s", text)
+	}
+	if r.FromUnixNs = r.SinceUnixNs - 17e9; strings.Contains(Report(r, testClock()), "asked") {
+		t.Error("it begins where it was asked to, but for seconds, and says that it does not")
+	}
 	var sheet, page strings.Builder
 	if err := errors.Join(ReportCSV(&sheet, reported()), ReportHTML(&page, reported(), testClock())); err != nil {
 		t.Fatal(err)

@@ -35,14 +35,14 @@ type pageTable struct {
 }
 
 type page struct {
-	By, Sentence, Gap string
-	Tables            []pageTable
-	Terms             []account.Column
+	By, Sentence, Early, Gap string
+	Tables                   []pageTable
+	Terms                    []account.Column
 }
 
 // ReportHTML is the report as one page that can be mailed.
 func ReportHTML(w io.Writer, r state.Report, clock Clock) error {
-	p := page{By: Clean(r.By), Sentence: reportSentence(r, clock), Gap: longestGap(r, clock), Terms: append(account.Columns(), account.LentColumn())}
+	p := page{By: Clean(r.By), Sentence: reportSentence(r, clock), Early: early(r, clock), Gap: longestGap(r, clock), Terms: append(account.Columns(), account.LentColumn())}
 	for _, x := range reportResources() {
 		p.Tables = append(p.Tables, reportTable(r, x))
 	}
