@@ -48,9 +48,10 @@ type simJob struct {
 	patient                bool   // it never waits for a CPU
 	// yield is bytes that a program without steps reads for each CPU second; 0: it spins.
 	yield float64
-	// stopped: somebody stopped all of its threads, which sleep in stoppedIn.
-	stopped   bool
-	stoppedIn probes.State
+	// stopped: somebody stopped all of its threads, which sleep in stoppedIn; or its first process
+	// alone, and its loaders wait for that.
+	stopped, loadersWait bool
+	stoppedIn            probes.State
 
 	files  *fileSet
 	block  probes.Block
@@ -250,8 +251,12 @@ func (j *simJob) advance(n *node, cpus float64) float64 {
 	j.cgroup.HasPSI, j.cgroup.MemoryLimit = !j.noPSI, -1
 	if j.stopped {
 		for i := range j.threads {
-			j.threads[i].Ns[j.stoppedIn] += uint64(n.nowNs - j.threads[i].AtNs)
-			j.threads[i].AtNs = n.nowNs
+			t, in := &j.threads[i], j.stoppedIn
+			if j.loadersWait && t.TGID != j.threads[0].TGID {
+				in = probes.StateFutex
+			}
+			t.Ns[in] += uint64(n.nowNs - t.AtNs)
+			t.AtNs = n.nowNs
 		}
 		return 0
 	}

@@ -14,8 +14,9 @@ func TestStoppedTimeIsNoRate(t *testing.T) {
 	for slow, spread := range map[float64]float64{1: 0.1, 20: 0.3} { // a reading of slow steps has few of them
 		usual := mean(gainsAround(t, slow, stopping{name: "never"}))
 		for _, how := range []stopping{
-			{"paused", true, runtime.StatePaused, probes.StateFutex}, // a thread that sleeps stays asleep, as the kernel tells it
-			{"stopped by a signal", true, runtime.StateRunning, probes.StateOther},
+			{"paused", true, runtime.StatePaused, probes.StateFutex, false}, // a thread that sleeps stays asleep, as the kernel tells it
+			{"stopped by a signal", true, runtime.StateRunning, probes.StateOther, false},
+			{"stopped by a signal, but for its loaders, which wait for it", true, runtime.StateRunning, probes.StateOther, true},
 		} {
 			for i, g := range gainsAround(t, slow, how) {
 				if math.Abs((1+g)/(1+usual)-1) > spread {
@@ -32,6 +33,8 @@ type stopping struct {
 	stops bool
 	state runtime.State
 	in    probes.State
+
+	loadersWait bool
 }
 
 // gainsAround are the gains told of a loan that comes right after a job goes on, and after it was stopped again.
@@ -53,7 +56,7 @@ func gainsAround(t *testing.T, slow float64, how stopping) (gains []float64) {
 		if !how.stops {
 			return
 		}
-		j.stopped, j.stoppedIn, j.c.State = true, how.in, how.state
+		j.stopped, j.stoppedIn, j.loadersWait, j.c.State = true, how.in, how.loadersWait, how.state
 		run(c, n, seconds, nil)
 		if v := shownAs(t, c, j); v.Rate.PerSecond != 0 || v.RateWhy != "it is paused or stopped" {
 			t.Errorf("%s: while it is, %+v: %s", how.name, v.Rate, v.RateWhy)

@@ -30,8 +30,7 @@ type State struct {
 	PeakNs   int64
 	// LaunchedNs is the latest use of a device, by anybody of the container.
 	LaunchedNs int64
-	// Paused: its engine said so at some time since the latest sample; the caller sets it.
-	Paused bool
+	Paused     bool // its engine said so since the latest sample; the caller sets it
 
 	differ    DeltaTracker
 	window    Builder // until enough ticks are in
@@ -39,7 +38,7 @@ type State struct {
 	perStep   PerStep // confirmed ticks per step, by source
 	pattern   patternSeen
 	changedNs int64
-	root      int32 // TGID of the latest rank that worked
+	root      int32 // TGID of the rank that trained last
 }
 
 // News is what one sample brought.
@@ -105,7 +104,9 @@ func (s *State) Add(k *policies.Constants, sample probes.Sample, host probes.Hos
 
 // noteStop notes whether somebody stopped the job in a slice: no window holds both.
 func (s *State) noteStop(slice *Window, root int32) {
-	s.root = cmp.Or(root, s.root)
+	if s.root = cmp.Or(s.root, root); s.Latest.Sure() { // while it trains: loaders work on for a while
+		s.root = s.Latest.Root
+	}
 	slice.Stopped, s.Paused = s.Paused || slice.halted(s.root), false
 	if n := len(s.Uses); n > 0 && s.Uses[n-1].Stopped != slice.Stopped {
 		s.window.Cut()
