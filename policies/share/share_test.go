@@ -123,52 +123,76 @@ func TestLeavesAlone(t *testing.T) {
 // TestNobodyFallsBelowTheirRight: whatever is dealt, each gets its right, what it needs, or
 // what it had; and the weights of those that compete are worth together what the owners gave.
 func TestNobodyFallsBelowTheirRight(t *testing.T) {
-	proposed := 0
-	rapid.Check(t, func(t *rapid.T) {
-		k := policies.DefaultConstants()
-		cpus := rapid.Float64Range(2, 64).Draw(t, "cpus")
-		node := policies.Node{CPUs: cpus, MaxWeight: 262144, Objective: rapid.SampledFrom(policies.Objectives()).Draw(t, "objective")}
-		var jobs []policies.Job
-		var claims []policies.Claim
-		for i := range rapid.IntRange(2, 6).Draw(t, "jobs") {
-			j := job(i, rapid.Int64Range(64, 4096).Draw(t, "weight"), 0, 1, rapid.Float64Range(0.2, 40).Draw(t, "knee"))
-			j.CPU.Used = min(j.Demand(cpus), cpus)
-			claims = append(claims, policies.Claim{Weight: weightOf(j), Demand: j.Demand(cpus), Active: true})
-			jobs = append(jobs, j)
+	sized := func(weights []int64, knees ...float64) (jobs []policies.Job) {
+		for i, knee := range knees {
+			jobs = append(jobs, job(i, weights[i%len(weights)], 0, 1, knee))
 		}
-		rights, _ := policies.Rights(cpus, claims)
-		for i := range jobs {
-			jobs[i].CPU.Entitlement = rights[i]
-		}
-		before := policies.Shares(cpus, claims)
-		plans := New(k).Propose(node, jobs).Plans
-		if len(plans) == 0 {
-			return
-		}
-		proposed++
-		var was, is float64
-		for _, ch := range plans[0].Changes {
-			for i := range jobs {
-				if jobs[i].Key == ch.Key {
-					was += claims[i].Weight
-					n, _ := ch.To.Int()
-					claims[i].Weight = float64(n)
-					is += claims[i].Weight
-				}
-			}
-		}
-		if is > was+float64(len(jobs)) { // each is rounded
-			t.Fatalf("weights of %.0f become %.0f: others are worth less", was, is)
-		}
-		for i, got := range policies.Shares(cpus, claims) {
-			if least := min(before[i], rights[i], claims[i].Demand) * (1 - k.RightMargin); got < least {
-				t.Fatalf("job %d gets %.3f CPUs, and has a right to %.3f, needs %.3f, had %.3f", i, got, rights[i], claims[i].Demand, before[i])
-			}
-		}
-	})
-	if proposed == 0 {
-		t.Error("no node of all was dealt anew: nothing was tested")
+		return jobs
 	}
+	for name, c := range map[string]struct { // all of them are dealt anew
+		cpus      float64
+		objective policies.Objective
+		jobs      []policies.Job
+	}{
+		"two sizes and a donor":            {4, policies.ObjectiveSum, sized([]int64{1024}, 9, 9, 0.1, 1.3, 1.3)},
+		"two sizes and a donor, the worst": {4, policies.ObjectiveMaxMin, sized([]int64{1024}, 9, 9, 0.1, 1.3, 1.3)},
+		"weights that differ":              {4, policies.ObjectiveSum, sized([]int64{2048, 1024}, 9, 9, 0.1, 1.3, 1.3)},
+		"twice as many CPUs":               {8, policies.ObjectiveSum, sized([]int64{1024}, 18, 18, 0.1, 2.6, 2.6)},
+		"small weights":                    {4, policies.ObjectiveSum, sized([]int64{64}, 9, 9, 0.1, 1.3, 1.3)},
+	} {
+		if !rightsKept(t, c.cpus, c.objective, c.jobs) {
+			t.Fatalf("%s: nothing is dealt anew", name)
+		}
+	}
+	rapid.Check(t, func(t *rapid.T) {
+		cpus := rapid.Float64Range(2, 64).Draw(t, "cpus")
+		objective := rapid.SampledFrom(policies.Objectives()).Draw(t, "objective")
+		var jobs []policies.Job
+		for i := range rapid.IntRange(2, 6).Draw(t, "jobs") {
+			jobs = append(jobs, job(i, rapid.Int64Range(64, 4096).Draw(t, "weight"), 0, 1, rapid.Float64Range(0.2, 40).Draw(t, "knee")))
+		}
+		rightsKept(t, cpus, objective, jobs)
+	})
+}
+
+// rightsKept holds a node's plan to the laws; false: it has none.
+func rightsKept(t rapid.TB, cpus float64, objective policies.Objective, jobs []policies.Job) bool {
+	k := policies.DefaultConstants()
+	node := policies.Node{CPUs: cpus, MaxWeight: 262144, Objective: objective}
+	var claims []policies.Claim
+	for i := range jobs {
+		jobs[i].CPU.Used = min(jobs[i].Demand(cpus), cpus)
+		claims = append(claims, policies.Claim{Weight: weightOf(jobs[i]), Demand: jobs[i].Demand(cpus), Active: true})
+	}
+	rights, _ := policies.Rights(cpus, claims)
+	for i := range jobs {
+		jobs[i].CPU.Entitlement = rights[i]
+	}
+	before := policies.Shares(cpus, claims)
+	plans := New(k).Propose(node, jobs).Plans
+	if len(plans) == 0 {
+		return false
+	}
+	var was, is float64
+	for _, ch := range plans[0].Changes {
+		for i := range jobs {
+			if jobs[i].Key == ch.Key {
+				was += claims[i].Weight
+				n, _ := ch.To.Int()
+				claims[i].Weight = float64(n)
+				is += claims[i].Weight
+			}
+		}
+	}
+	if is > was+float64(len(jobs)) { // each is rounded
+		t.Fatalf("weights of %.0f become %.0f: others are worth less", was, is)
+	}
+	for i, got := range policies.Shares(cpus, claims) {
+		if least := min(before[i], rights[i], claims[i].Demand) * (1 - k.RightMargin); got < least {
+			t.Fatalf("job %d gets %.3f CPUs, and has a right to %.3f, needs %.3f, had %.3f", i, got, rights[i], claims[i].Demand, before[i])
+		}
+	}
+	return true
 }
 
 func weightOf(j policies.Job) float64 {

@@ -212,7 +212,7 @@ func TestNothingIsWantedNothingIsDone(t *testing.T) {
 }
 
 // lawful holds one change to the laws that no policy can skip.
-func lawful(t *rapid.T, c *Controller, n *node, original runtime.Values, ch policies.Change) {
+func lawful(t rapid.TB, c *Controller, n *node, original runtime.Values, ch policies.Change) {
 	s := c.containers[ch.Key]
 	if s.c.Enrolment.Mode != policies.ModeTune || !s.c.Enrolment.Allows(ch.Knob) {
 		t.Fatalf("%+v is not allowed by %+v", ch, s.c.Enrolment)

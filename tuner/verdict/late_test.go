@@ -56,8 +56,23 @@ func TestLateRank(t *testing.T) {
 // TestLateRankLaws: the order of ranks changes nothing, and neither does one more rank on a device
 // but that its name is told. Who is named is on one device, which spins less than all others.
 func TestLateRankLaws(t *testing.T) {
-	k := policies.DefaultConstants()
-	named := 0
+	for name, ranks := range map[string][]rankDevice{ // in each of them one is named
+		"one of two":                   {on(1, "a", 0.85, 2), on(2, "b", 0, 2)},
+		"one of four":                  {on(1, "a", 0.85, 4), on(2, "b", 0.85, 4), on(3, "c", 0, 4), on(4, "d", 0.6, 4)},
+		"two late ones share a device": {on(1, "a", 0.85, 3), on(3, "b", 0, 3), on(2, "b", 0, 3)},
+		"one device does not tell":     {on(1, "a", 0.85, 0), on(2, "b", 0, 0), on(3, "", 0, 0)},
+		"room for more":                {on(1, "a", 0.85, 9), on(2, "b", 0, 9), on(3, "c", 0.6, 9)},
+	} {
+		other := slices.Clone(ranks)
+		for range ranks { // each of them comes first once
+			other = append(other[1:], other[0])
+			if !lateRankLaws(t, ranks, other) {
+				t.Fatalf("%s: nobody is named", name)
+			}
+		}
+		slices.Reverse(other)
+		lateRankLaws(t, ranks, other)
+	}
 	rapid.Check(t, func(t *rapid.T) {
 		spins := map[string]float64{"": 0}
 		var ranks []rankDevice
@@ -73,34 +88,37 @@ func TestLateRankLaws(t *testing.T) {
 			}
 			ranks = append(ranks, on(int32(i+1), uuid, spins[uuid], of))
 		}
-		before := slices.Clone(ranks)
-		got := lateRank(k, ranks)
-		if diff := cmp.Diff(got, lateRank(k, rapid.Permutation(ranks).Draw(t, "order"))); diff != "" {
-			t.Fatalf("in another order (-one +other):\n%s", diff)
-		}
-		if !slices.Equal(before, ranks) {
-			t.Fatalf("it changed what it was given: %v", ranks)
-		}
-		if got == nil {
-			return
-		}
-		named++
-		i := slices.IndexFunc(ranks, func(r rankDevice) bool { return r.tgid == got.TGIDs[0] })
-		for _, r := range ranks {
-			if mine := slices.Contains(got.TGIDs, r.tgid); mine != (r.uuid == ranks[i].uuid) || !mine && r.uuid != "" && r.spins <= ranks[i].spins {
-				t.Fatalf("of %+v it named %+v", ranks, got)
-			}
-		}
-		for _, r := range ranks { // one more on a device that is known already
-			more := lateRank(k, append(slices.Clone(ranks), on(99, r.uuid, r.spins, 0)))
-			if over := of > 0 && len(ranks)+1 > of; (more == nil) != over || more != nil && (more.Spinning != got.Spinning || more.TGIDs[0] != got.TGIDs[0]) {
-				t.Fatalf("with one more on %q: %+v, before %+v", r.uuid, more, got)
-			}
-		}
+		lateRankLaws(t, ranks, rapid.Permutation(ranks).Draw(t, "order"))
 	})
-	if named == 0 {
-		t.Error("no rank was ever named")
+}
+
+// lateRankLaws holds ranks, and the same in another order, to the laws; false: nobody is named.
+func lateRankLaws(t rapid.TB, ranks, other []rankDevice) bool {
+	k := policies.DefaultConstants()
+	before := slices.Clone(ranks)
+	got := lateRank(k, ranks)
+	if diff := cmp.Diff(got, lateRank(k, other)); diff != "" {
+		t.Fatalf("in another order (-one +other):\n%s", diff)
 	}
+	if !slices.Equal(before, ranks) {
+		t.Fatalf("it changed what it was given: %v", ranks)
+	}
+	if got == nil {
+		return false
+	}
+	i := slices.IndexFunc(ranks, func(r rankDevice) bool { return r.tgid == got.TGIDs[0] })
+	for _, r := range ranks {
+		if mine := slices.Contains(got.TGIDs, r.tgid); mine != (r.uuid == ranks[i].uuid) || !mine && r.uuid != "" && r.spins <= ranks[i].spins {
+			t.Fatalf("of %+v it named %+v", ranks, got)
+		}
+	}
+	for _, r := range ranks { // one more on a device that is known already
+		more := lateRank(k, append(slices.Clone(ranks), on(99, r.uuid, r.spins, 0)))
+		if over := r.of > 0 && len(ranks)+1 > r.of; (more == nil) != over || more != nil && (more.Spinning != got.Spinning || more.TGIDs[0] != got.TGIDs[0]) {
+			t.Fatalf("with one more on %q: %+v, before %+v", r.uuid, more, got)
+		}
+	}
+	return true
 }
 
 // rank is a reading of a container's only rank, whose device is at such a duty with such a part of its SMs.
