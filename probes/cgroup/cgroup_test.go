@@ -339,3 +339,49 @@ func TestOpenFilesAreBounded(t *testing.T) {
 		t.Errorf("%d open files before, %d after; room for %d of %d", before, after, p.files.room, most)
 	}
 }
+
+// TestAbsentForOnceStands: a counter that could not be read for once has counted nothing in that second, and
+// not anew all that it ever counted in the next. What could not be read is named.
+func TestAbsentForOnceStands(t *testing.T) {
+	for _, file := range []string{"memory.stat", "memory.current", "memory.events", "cpu.stat", "memory.max", "cpu.weight"} {
+		dir := filepath.Join(t.TempDir(), "box")
+		if err := os.CopyFS(dir, os.DirFS("testdata/v2/system.slice/docker-c0ffee.scope")); err != nil {
+			t.Fatal(err)
+		}
+		content, err := os.ReadFile(filepath.Join(dir, file))
+		if err != nil {
+			t.Fatal(err)
+		}
+		p := New()
+		defer p.Close()
+		now := int64(0)
+		p.now = func() int64 { return now }
+		if err := p.Watch(probes.Target{Key: "box", Dir: func(string) string { return dir }, Unified: dir, V2: true}); err != nil {
+			t.Fatal(err)
+		}
+		read := func(content []byte) *probes.Cgroup {
+			now += 20e9 // all is due
+			if err := os.WriteFile(filepath.Join(dir, file), content, 0o644); err != nil {
+				t.Fatal(err)
+			}
+			into := map[string]*probes.Sample{}
+			if err := p.Read(context.Background(), into); err != nil {
+				t.Fatal(err)
+			}
+			got := *into["box"].Cgroup
+			got.AtNs, got.Throttling = 0, nil // these are of one reading
+			return &got
+		}
+		before, absent, after := read(content), read(nil), read(content)
+		if len(absent.Missing) == 0 {
+			t.Errorf("%s: nothing is told to be missing", file)
+		}
+		absent.Missing = nil
+		if diff := cmp.Diff(before, absent); diff != "" {
+			t.Errorf("%s is absent for once (-before +then):\n%s", file, diff)
+		}
+		if diff := cmp.Diff(before, after); diff != "" {
+			t.Errorf("%s is back (-before +then):\n%s", file, diff)
+		}
+	}
+}

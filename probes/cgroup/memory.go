@@ -32,14 +32,14 @@ func ReadMemory(t probes.Target) (Memory, error) {
 		r.table(dir, "memory.stat", map[string]*uint64{"anon": &m.Anon, "shmem": &m.Shmem, "inactive_file": &inactive, "active_file": &active,
 			"slab_reclaimable": &slab, "file_dirty": &dirty, "file_writeback": &writeback})
 		// The list is read first: what is charged in between counts as rigid.
-		m.Usage, _ = r.number(dir, usage)
+		r.number(dir, usage, &m.Usage)
 		free := inactive + active
 		m.Rigid = m.Usage - min(m.Usage, free-min(free, dirty+writeback)+slab)
 	} else {
 		usage, needed = "memory.usage_in_bytes", []string{"memory.usage_in_bytes", "memory.stat", "memory.stat:total_rss", "memory.stat:total_shmem"}
 		// total_swap is there where memory.memsw.limit_in_bytes is, the one that it counts against.
 		r.table(dir, "memory.stat", map[string]*uint64{"total_rss": &m.Anon, "total_shmem": &m.Shmem, "total_swap": &m.Swap})
-		m.Usage, _ = r.number(dir, usage)
+		r.number(dir, usage, &m.Usage)
 	}
 	for _, missing := range r.part.Missing {
 		if slices.Contains(needed, missing) {

@@ -36,17 +36,19 @@ func (r *reading) text(dir, name string) ([]byte, bool) {
 	return nil, false
 }
 
-// number reads a whole number, 0 where the file does not tell one.
-func (r *reading) number(dir, name string) (uint64, bool) {
+// number reads a whole number; into stays where the file does not tell one.
+func (r *reading) number(dir, name string, into *uint64) bool {
 	b, ok := r.text(dir, name)
 	if !ok {
-		return 0, false
+		return false
 	}
 	v, ok := procfs.ParseUint(b)
 	if !ok {
 		r.miss(name)
+		return false
 	}
-	return v, ok
+	*into = v
+	return true
 }
 
 // table reads "name value" lines. A name that does not appear is noted as file:name.
@@ -66,10 +68,10 @@ func (r *reading) find(b []byte, file string, wants map[string]*uint64) {
 // usage reads the CPU use, and on v2, from the same file, what quotas withheld.
 func (r *reading) usage(c *container) (own probes.Throttling, ok bool) {
 	if !c.v2 {
-		r.part.CPUUsageNs, _ = r.number(c.cpuacct, "cpuacct.usage")
+		r.number(c.cpuacct, "cpuacct.usage", &r.part.CPUUsageNs)
 		return own, false
 	}
-	var usageUs uint64
+	usageUs := r.part.CPUUsageNs / 1000
 	if b, ok := r.text(c.unified, "cpu.stat"); ok {
 		r.find(b, "cpu.stat", map[string]*uint64{"usage_usec": &usageUs})
 		r.part.CPUUsageNs = usageUs * 1000
@@ -121,14 +123,16 @@ func (r *reading) above(c *container, known map[string]above) {
 // settings reads what somebody set, and what seldom matters.
 func (r *reading) settings(c *container) {
 	if c.v2 {
-		r.part.CPUWeight, _ = r.number(c.unified, "cpu.weight")
+		r.number(c.unified, "cpu.weight", &r.part.CPUWeight)
 		r.cpuset(c.unified, "cpuset.cpus.effective")
 		r.limitV2(c.unified)
 	} else {
-		r.part.CPUWeight, _ = r.number(c.cpu, "cpu.shares")
+		r.number(c.cpu, "cpu.shares", &r.part.CPUWeight)
 		r.cpuset(c.cpuset, "cpuset.effective_cpus")
-		if v, ok := r.number(c.memory, "memory.limit_in_bytes"); ok && v < v1Unlimited {
-			r.part.MemoryLimit = int64(v)
+		if v := uint64(0); r.number(c.memory, "memory.limit_in_bytes", &v) {
+			if r.part.MemoryLimit = -1; v < v1Unlimited {
+				r.part.MemoryLimit = int64(v)
+			}
 		}
 	}
 }
@@ -140,12 +144,16 @@ func (r *reading) cpuset(dir, name string) {
 }
 
 func (r *reading) limitV2(dir string) {
-	if b, ok := r.text(dir, "memory.max"); ok && string(bytes.TrimSpace(b)) != "max" {
-		if v, ok := procfs.ParseUint(b); ok {
-			r.part.MemoryLimit = int64(min(v, 1<<63-1))
-		} else {
-			r.miss("memory.max")
-		}
+	b, ok := r.text(dir, "memory.max")
+	if !ok {
+		return
+	}
+	if string(bytes.TrimSpace(b)) == "max" {
+		r.part.MemoryLimit = -1
+	} else if v, ok := procfs.ParseUint(b); ok {
+		r.part.MemoryLimit = int64(min(v, 1<<63-1))
+	} else {
+		r.miss("memory.max")
 	}
 }
 
@@ -153,8 +161,8 @@ func (r *reading) limitV2(dir string) {
 // names count the cgroup alone.
 func (r *reading) memoryV1(dir string) {
 	p := r.part
-	p.MemoryBytes, _ = r.number(dir, "memory.usage_in_bytes")
-	p.EventsMax, _ = r.number(dir, "memory.failcnt")
+	r.number(dir, "memory.usage_in_bytes", &p.MemoryBytes)
+	r.number(dir, "memory.failcnt", &p.EventsMax)
 	r.table(dir, "memory.oom_control", map[string]*uint64{"oom_kill": &p.OOMKills})
 	// As with v2's "file", v1's cache holds shmem as well.
 	r.table(dir, "memory.stat", map[string]*uint64{"total_rss": &p.Anon, "total_cache": &p.File, "total_shmem": &p.Shmem,
@@ -165,7 +173,7 @@ func (r *reading) memoryV1(dir string) {
 
 func (r *reading) memoryV2(dir string) {
 	p := r.part
-	p.MemoryBytes, _ = r.number(dir, "memory.current")
+	r.number(dir, "memory.current", &p.MemoryBytes)
 	r.table(dir, "memory.events", map[string]*uint64{"max": &p.EventsMax, "oom_kill": &p.OOMKills})
 	r.table(dir, "memory.stat", map[string]*uint64{"anon": &p.Anon, "file": &p.File, "shmem": &p.Shmem, "inactive_file": &p.InactiveFile,
 		"workingset_refault_file": &p.RefaultFile, "workingset_refault_anon": &p.RefaultAnon, "pgmajfault": &p.MajorFaults})

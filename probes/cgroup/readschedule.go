@@ -83,9 +83,14 @@ func (t *readSchedule) settle(now *probes.Cgroup) {
 // read takes one sample; nil if not a single file could be read.
 func (c *container) read(atNs int64, above map[string]above) *probes.Cgroup {
 	part := &probes.Cgroup{AtNs: atNs, MemoryLimit: -1}
+	t := &c.readSchedule
+	if t.last != nil { // what cannot be read stands: a counter that reads as zero once seems to count all anew after it
+		part.CPUUsageNs = t.last.CPUUsageNs
+		keepUse(part, t.last)
+		keepSettings(part, t.last)
+	}
 	r := &reading{files: c.files, part: part}
 	own, ownRead := r.usage(c)
-	t := &c.readSchedule
 	use, settings := t.due(part)
 	if !r.any {
 		use, settings = true, true // it may be gone: whatever still answers is asked
@@ -99,14 +104,11 @@ func (c *container) read(atNs int64, above map[string]above) *probes.Cgroup {
 		t.missing.use = part.Missing
 	} else {
 		part.Throttling = slices.Clone(t.own)
-		keepUse(part, t.last)
 	}
 	part.Missing = nil
 	if settings {
 		r.settings(c)
 		t.missing.settings = part.Missing
-	} else {
-		keepSettings(part, t.last)
 	}
 	r.above(c, above)
 	if !r.any {
