@@ -11,9 +11,12 @@ import (
 type MemoryUse struct {
 	Read    bool    `json:"read"` // false: it could not be read, and the rest says nothing
 	Current float64 `json:"current"`
-	Held    float64 `json:"held"`            // anonymous and shared: only swap or a kill frees it
-	Peak    float64 `json:"peak,omitempty"`  // the most of that in the latest minute
-	Limit   float64 `json:"limit,omitempty"` // 0: none
+	Held    float64 `json:"held"`           // anonymous and shared: only swap or a kill frees it
+	Peak    float64 `json:"peak,omitempty"` // the most of that in the latest minute
+	Most    float64 `json:"most,omitempty"` // the most of Current in it
+	// MostBefore is the same of its first half; 0: not known.
+	MostBefore float64 `json:"mostBefore,omitempty"`
+	Limit      float64 `json:"limit,omitempty"` // 0: none
 	// Shared is the most shared memory in the latest minute, files of any tmpfs among it.
 	Shared float64 `json:"shared,omitempty"`
 	// Reread is what was read again after it had been evicted, DiskRead all that came
@@ -25,9 +28,12 @@ type MemoryUse struct {
 	// Growth of Held; 0 unless it lasted.
 	Growth float64 `json:"growth"`
 	// Some and Full are shares of time in which some, or all, of its tasks waited for memory.
-	Some        float64 `json:"some"`
-	Full        float64 `json:"full"`
-	CalmSeconds float64 `json:"calmSeconds,omitempty"` // for how long next to nothing was read again
+	Some float64 `json:"some"`
+	Full float64 `json:"full"`
+	// CalmSeconds is for how long next to nothing was read again, SparedSeconds for how long next to
+	// nothing that its own limit evicted.
+	CalmSeconds   float64 `json:"calmSeconds,omitempty"`
+	SparedSeconds float64 `json:"sparedSeconds,omitempty"`
 	// Last is the limit, bytes, with which its last runs read nothing again, at its start; 0: not known.
 	Last float64 `json:"last,omitempty"`
 	// Fills: what it uses still grows into its limit. Loan is what became of the latest raise.
@@ -53,10 +59,25 @@ func (m MemoryUse) Rereads(k *Constants) bool {
 	return m.Reread >= k.CalmReread && m.Reread >= k.RereadShare*m.DiskRead
 }
 
+// Grows reports whether in the latest half minute it used more than in the half before, or that is not known.
+func (m MemoryUse) Grows(k *Constants) bool {
+	return m.MostBefore <= 0 || m.Most-m.MostBefore >= k.CalmReread*k.UnusedSeconds/2
+}
+
+// Evicts reports whether its own limit still evicts what it reads again.
+func (m MemoryUse) Evicts(k *Constants) bool { return m.Rereads(k) && m.SparedSeconds == 0 }
+
+// AtLimit reports whether a memory limit, bytes, evicts: it was hit, or use stands at it. Under any other
+// somebody else evicted what is read again, as a host does that is short. Where swap is forbidden v1 counts
+// no hits.
+func (k *Constants) AtLimit(hits, current, limit float64) bool {
+	return limit > 0 && (hits > 0 || current > (1-k.MinStep/2)*limit)
+}
+
 // Enough reports whether the latest raise was, for a minute. Where nothing was read again before it, a
 // limit that is full proves nothing: it may hold what was read for the first time.
 func (m MemoryUse) Enough(k *Constants) bool {
-	return min(m.Loan.Seconds, m.CalmSeconds) >= k.UnusedSeconds && (m.Loan.Before > 0 || m.Current < k.Full*m.Limit)
+	return min(m.Loan.Seconds, m.SparedSeconds) >= k.UnusedSeconds && (m.Loan.Before > 0 || m.Current < k.Full*m.Limit)
 }
 
 // Calm reports whether next to nothing is read again.

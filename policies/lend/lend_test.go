@@ -204,7 +204,7 @@ func growing() policies.Job {
 func cachedLent() policies.Job {
 	return with(cached(), func(j *policies.Job) {
 		j.Now[runtime.KnobMemoryLimit] = runtime.IntValue(4096 * mib)
-		j.Memory = policies.MemoryUse{Read: true, Current: 1400 * mib, Held: 150 * mib, Limit: 4096 * mib, CalmSeconds: 20,
+		j.Memory = policies.MemoryUse{Read: true, Current: 1400 * mib, Held: 150 * mib, Limit: 4096 * mib, CalmSeconds: 20, SparedSeconds: 20,
 			Loan: policies.MemoryLoan{From: 320 * mib, Before: 1 * mib, Seconds: 30}}
 	})
 }
@@ -212,7 +212,7 @@ func cachedLent() policies.Job {
 // misled was lent at its start what its last runs needed, and reads again all the same.
 func misled(j *policies.Job) {
 	m := &j.Memory
-	m.Reread, m.DiskRead, m.Loan.Before, m.Loan.After, m.CalmSeconds, m.Current = 5*mib, 5*mib, 0, 1*mib, 0, m.Limit
+	m.Reread, m.DiskRead, m.Loan.Before, m.Loan.After, m.SparedSeconds, m.Current = 5*mib, 5*mib, 0, 1*mib, 0, m.Limit
 }
 
 func TestMemory(t *testing.T) {
@@ -241,20 +241,31 @@ func TestMemory(t *testing.T) {
 		"growth, the owner's bound": {with(growing(), func(j *policies.Job) { j.Enrolment.Memory.Max = 600 * mib }), nil, policies.KindLoan, 600},
 		"growth that nobody allows": {with(growing(), func(j *policies.Job) { j.Enrolment.Knobs = nil }), nil, "", 0},
 		"enough, with room":         {cachedLent(), nil, policies.KindReturn, 1540},
-		"not calm for long":         {with(cachedLent(), memory(func(m *policies.MemoryUse) { m.CalmSeconds = 5 })), nil, "", 0},
+		"not calm for long":         {with(cachedLent(), memory(func(m *policies.MemoryUse) { m.CalmSeconds, m.SparedSeconds = 5, 5 })), nil, "", 0},
 		"still fills":               {with(cachedLent(), memory(func(m *policies.MemoryUse) { m.Fills = true })), nil, "", 0},
 		"the host is short":         {cachedLent(), func(n *policies.Node) { n.MemoryFree = -gib }, policies.KindReturn, 320},
 		"the host is short, held":   {with(cachedLent(), memory(func(m *policies.MemoryUse) { m.Held = 1000 * mib })), func(n *policies.Node) { n.MemoryFree = -gib }, policies.KindReturn, 1100},
-		"fills, and reads again":    {with(cachedLent(), memory(func(m *policies.MemoryUse) { m.Reread, m.DiskRead, m.Fills = 5*mib, 5*mib, true })), nil, "", 0},
+		"fills, and reads again": {with(cachedLent(), memory(func(m *policies.MemoryUse) {
+			m.Reread, m.DiskRead, m.Fills, m.CalmSeconds, m.SparedSeconds = 5*mib, 5*mib, true, 0, 0
+		})), nil, "", 0},
 		"reads as much as before": {with(cachedLent(), memory(func(m *policies.MemoryUse) {
-			m.Reread, m.DiskRead, m.Loan.After, m.CalmSeconds = 5*mib, 5*mib, 1*mib, 0
+			m.Reread, m.DiskRead, m.Loan.After, m.SparedSeconds = 5*mib, 5*mib, 1*mib, 0
 		})), nil, policies.KindReturn, 320},
 		"all that it reads has come": {with(cachedLent(), memory(func(m *policies.MemoryUse) {
-			m.Reread, m.DiskRead, m.Loan.After, m.CalmSeconds = 5*mib, 5*mib, 1*mib, 7
+			m.Reread, m.DiskRead, m.Loan.After, m.SparedSeconds = 5*mib, 5*mib, 1*mib, 7
 		})), nil, "", 0},
 		"reads less, and again some": {with(cachedLent(), memory(func(m *policies.MemoryUse) {
-			m.Reread, m.DiskRead, m.Loan.After, m.CalmSeconds, m.Current = 5*mib, 5*mib, mib/3, 0, m.Limit
+			m.Reread, m.DiskRead, m.Loan.After, m.SparedSeconds, m.Current = 5*mib, 5*mib, mib/3, 0, m.Limit
 		})), nil, policies.KindLoan, 4096 + 10*1024},
+		"others evict of what is nearly full": {with(cachedLent(), memory(func(m *policies.MemoryUse) {
+			m.Reread, m.DiskRead, m.Loan.After, m.SparedSeconds, m.Current = 5*mib, 5*mib, 1*mib, 7, 0.95*m.Limit
+		})), nil, "", 0},
+		"others evict of a loan for a minute": {with(cachedLent(), memory(func(m *policies.MemoryUse) {
+			m.Reread, m.DiskRead, m.Loan.After, m.SparedSeconds, m.Current, m.Most, m.MostBefore = 5*mib, 5*mib, 1*mib, 60, 900*mib, 1400*mib, 1400*mib
+		})), nil, policies.KindReturn, 1540},
+		"others evict of a loan, and it grows": {with(cachedLent(), memory(func(m *policies.MemoryUse) {
+			m.Reread, m.DiskRead, m.Loan.After, m.SparedSeconds, m.Current, m.Most, m.MostBefore = 5*mib, 5*mib, 1*mib, 60, 900*mib, 1400*mib, 1300*mib
+		})), nil, "", 0},
 		"its last runs misled, and no more is free": {with(cachedLent(), misled), func(n *policies.Node) { n.MemoryFree = 100 * mib }, policies.KindReturn, 320},
 		"its last runs misled, and more is free":    {with(cachedLent(), misled), nil, policies.KindLoan, 4096 + 10*1024},
 		"its last runs may mislead": {with(cachedLent(), func(j *policies.Job) {

@@ -26,8 +26,8 @@ func (p Policy) memory(node policies.Node, j policies.Job) (kind policies.Kind, 
 	if to, why := p.protect(j); why != "" {
 		return p.raise(node, j, to, 1, why)
 	}
-	rereads := m.Rereads(p.k) && m.CalmSeconds == 0 // still
-	useless := lent && rereads && !m.Fills && m.Loan.Before > 0 && m.Loan.Seconds >= p.k.SettleReadings && !m.Loan.Helped()
+	evicts := m.Evicts(p.k)
+	useless := lent && evicts && !m.Fills && m.Loan.Before > 0 && m.Loan.Seconds >= p.k.SettleReadings && !m.Loan.Helped()
 	most := max(float64(own), j.Enrolment.Memory.Max, p.k.WithRoom(m.Peak))
 	switch {
 	case j.Urgent:
@@ -39,17 +39,28 @@ func (p Policy) memory(node policies.Node, j policies.Job) (kind policies.Kind, 
 		return p.lower(j, float64(own), fmt.Sprintf("with %.0f MiB it reads again as much as with %.0f", m.Limit/mib, m.Loan.From/mib))
 	case m.Last >= m.Limit*(1+p.k.MinStep) && node.MemoryFree > 0:
 		return p.raise(node, j, m.Last, 1, fmt.Sprintf("it is a known job: with %.0f MiB its last runs read nothing again", m.Last/mib))
-	case rereads && m.Current >= p.k.Full*m.Limit:
+	case evicts && m.Current >= p.k.Full*m.Limit:
 		kind, ch, ok = p.more(node, j)
 		if !ok && lent && m.Loan.From > 0 && m.Loan.Before == 0 && m.Loan.Seconds >= p.k.SettleReadings { // its last runs misled
 			return p.lower(j, float64(own), fmt.Sprintf("its last runs read nothing again with %.0f MiB, this one does; no more is free", m.Limit/mib))
 		}
 		return kind, ch, ok
-	case lent && m.Calm(p.k) && !m.Loan.Missed && !m.Fills && m.Growth == 0 && m.CalmSeconds >= p.k.SettleReadings:
-		to := max(float64(own), p.k.WithRoom(max(m.Current, m.Peak)))
-		if m.Limit >= to*(1+p.k.MinStep) {
-			return p.lower(j, to, fmt.Sprintf("%.0f MiB are enough: it reads nothing again, and uses %.0f, page cache included", to/mib, m.Current/mib))
-		}
+	case lent && !m.Loan.Missed && m.Growth == 0 && m.SparedSeconds >= p.k.SettleReadings:
+		return p.settle(j, float64(own))
+	}
+	return "", ch, false
+}
+
+// settle lowers a loan to what is enough. What it uses now is that, once its pages have come; where others
+// evict of it the most that it used in a minute is, once that rises no more: they may do so for ever.
+func (p Policy) settle(j policies.Job, own float64) (kind policies.Kind, ch policies.Change, ok bool) {
+	m := j.Memory
+	used, how, told := m.Current, "it reads nothing again, and uses %.0f, page cache included", !m.Fills && m.CalmSeconds >= p.k.SettleReadings
+	if !m.Calm(p.k) {
+		used, how, told = m.Most, "it used no more than %.0f in a minute, and others evict what it reads again", m.SparedSeconds >= p.k.UnusedSeconds && !m.Grows(p.k)
+	}
+	if to := max(own, p.k.WithRoom(max(used, m.Peak))); told && m.Limit >= to*(1+p.k.MinStep) {
+		return p.lower(j, to, fmt.Sprintf("%.0f MiB are enough: "+how, to/mib, used/mib))
 	}
 	return "", ch, false
 }

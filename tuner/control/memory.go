@@ -45,17 +45,12 @@ func (c *Controller) memoryWritten(s *containerState, o pendingOrder, ch policie
 		if most := s.c.Enrolment.Memory.Max; most > 0 && ch.From.Quantity() > most {
 			return // more may not be given back
 		}
-		if m := s.memoryUse(c.k()); m.Rereads(c.k()) && !m.Loan.Helped() { // it went back since it was of no use
+		if m := s.memoryUse(c.k()); m.Rereads(c.k()) && m.SparedSeconds < c.k().SettleReadings && !m.Loan.Helped() { // it went back since it was of no use
 			s.failures.Add(ch.Knob, false, memoryConditions(m, s.original(ch.Knob)))
 			return
 		}
 		s.memory.loweredNs = now
-		s.memory.lowered = []policies.Change{ch}
-		for _, other := range o.Changes {
-			if other.Key == ch.Key && other.Knob == runtime.KnobMemorySwap {
-				s.memory.lowered = append(s.memory.lowered, other)
-			}
-		}
+		s.memory.lowered = append([]policies.Change{ch}, slices.DeleteFunc(slices.Clone(o.Changes), func(o policies.Change) bool { return o.Key != ch.Key || o.Knob != runtime.KnobMemorySwap })...)
 		s.memory.calm = observe.Means(s.obs.MemoryBetween(now-10*second, now))
 		return
 	}

@@ -273,6 +273,7 @@ func TestALowerCeilingBinds(t *testing.T) {
 	writes := 0
 	run(c, n, 90, func(_ int, d Decision) {
 		memory.cgroup.RefaultFile += 4000 // it misses what it had, and gets no more all the same
+		memory.cgroup.EventsMax++
 		if memory.limit() < 850*mib {
 			t.Fatalf("%d MiB stand", memory.limit()/mib)
 		}

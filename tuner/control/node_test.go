@@ -63,6 +63,8 @@ type simJob struct {
 type fileSet struct {
 	bytes, perStep, disk float64 // in all; a step; what the disk gives a second
 	cached, read         float64 // of them now; since the job's start
+	noHits               bool    // its limit's are not counted, as on v1 where swap is forbidden
+	pressure             bool    // that it waits for the disk is told
 }
 
 // speed is the most steps a second that reading allows, and counts what a second of it did.
@@ -78,13 +80,17 @@ func (f *fileSet) speed(j *simJob, wanted float64) float64 {
 	bytes := rate * f.perStep
 	again := max(0, min(bytes, f.read+bytes-f.bytes)) // what the first epoch reads was never evicted
 	f.read += bytes
-	if f.cached+bytes > room && room < f.bytes {
+	full := f.cached+bytes > room && room < f.bytes
+	if full {
 		f.cached = room
 	} else {
 		f.cached = min(f.bytes, f.cached+bytes)
 	}
 	j.cgroup.RefaultFile += uint64(again / 4096)
-	if room < f.bytes {
+	if f.pressure {
+		j.cgroup.IO.SomeUs += uint64(1e6 * (1 - rate/wanted))
+	}
+	if full && !f.noHits {
 		j.cgroup.EventsMax += uint64(bytes / 4096)
 	}
 	j.block.Reads += uint64(bytes / 65536)

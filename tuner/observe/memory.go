@@ -1,6 +1,7 @@
 package observe
 
 import (
+	"cmp"
 	"sort"
 
 	"github.com/trimtab/trimtab/policies"
@@ -17,7 +18,7 @@ type MemoryTick struct {
 	Grew               float64 // by so much Held rose since the tick before
 	Reread, Read, Reqs float64 // read again after eviction; from disks in all; requests that read
 	Some, Full, IOSome float64 // PSI, shares
-	Kills, Hits        float64 // Hits: how often it asked for more than its limit
+	Kills, Hits, Limit float64 // Hits: how often it asked for more than its limit; 0: none, or not read
 	CPUs               float64
 }
 
@@ -35,7 +36,7 @@ func (s *State) addMemory(w *Window) {
 	}
 	g := w.Cgroup
 	t := MemoryTick{StartNs: w.StartNs, EndNs: w.EndNs, Current: float64(g.MemoryBytes), Held: float64(g.Anon + g.Shmem), Shm: float64(g.Shmem), Reread: float64(g.RefaultFile+g.RefaultAnon) * pageBytes,
-		Read: float64(w.Block.ReadBytes), Reqs: float64(w.Block.Reads), Some: g.MemorySome, Full: g.MemoryFull, IOSome: g.IOSome, Kills: float64(g.OOMKills), Hits: float64(g.Hits), CPUs: w.UsedCPUs()}
+		Read: float64(w.Block.ReadBytes), Reqs: float64(w.Block.Reads), Some: g.MemorySome, Full: g.MemoryFull, IOSome: g.IOSome, Kills: float64(g.OOMKills), Hits: float64(g.Hits), Limit: float64(max(0, g.MemoryLimit)), CPUs: w.UsedCPUs()}
 	if n := len(s.Memory); n > 0 {
 		t.Grew = max(0, t.Held-s.Memory[n-1].Held)
 	}
@@ -88,32 +89,37 @@ func (s *State) MemoryUse(k *policies.Constants, limit float64) policies.MemoryU
 	}
 	now := s.Memory[len(s.Memory)-1]
 	m := Means(s.MemoryBetween(now.EndNs-memorySeconds*second, now.EndNs))
-	use := policies.MemoryUse{Read: true, Current: now.Current, Held: now.Held, Limit: limit, Reread: m.Reread, DiskRead: m.Read, Reads: m.Reqs, Some: m.Some, Full: m.Full,
-		Growth: s.growth()}
+	use := policies.MemoryUse{Read: true, Current: now.Current, Held: now.Held, Limit: limit, Reread: m.Reread, DiskRead: m.Read, Reads: m.Reqs, Some: m.Some, Full: m.Full, Growth: s.growth()}
 	for _, t := range s.MemoryBetween(now.EndNs-int64(k.UnusedSeconds*1e9), now.EndNs) {
-		use.Peak, use.Shared = max(use.Peak, t.Held), max(use.Shared, t.Shm)
+		use.Peak, use.Most, use.Shared = max(use.Peak, t.Held), max(use.Most, t.Current), max(use.Shared, t.Shm)
+		if t.EndNs <= now.EndNs-int64(k.UnusedSeconds/2*1e9) {
+			use.MostBefore = use.Most
+		}
 	}
-	use.CalmSeconds = s.calmFor(k)
+	use.CalmSeconds, use.SparedSeconds = s.calmFor(k, limit)
 	use.Fills = limit > 0 && s.fills(k, limit)
 	return use
 }
 
-// calmFor is for how long next to nothing was read again, seconds.
-func (s *State) calmFor(k *policies.Constants) (seconds float64) {
-	for i := len(s.Memory) - 1; i >= 0; i-- {
-		t := s.Memory[i]
+// calmFor is for how long, s, next to nothing was read again, and next to nothing that its own limit evicted: the lower of what
+// stands and what a tick read, perhaps late. What takes use to a new height after that was never there for others to evict.
+func (s *State) calmFor(k *policies.Constants, limit float64) (calm, spared float64) {
+	most, evicted := 0.0, false
+	for _, t := range s.Memory {
 		secs := float64(t.EndNs-t.StartNs) / 1e9
+		calm, spared = calm+secs, spared+secs
 		if secs <= 0 || t.Reread/secs >= k.CalmReread {
-			break
+			if calm = 0; k.AtLimit(t.Hits, t.Current, min(limit, cmp.Or(t.Limit, limit))) || evicted && t.Current-most >= k.CalmReread*secs {
+				spared, evicted = 0, true
+			}
 		}
-		seconds += secs
+		most = max(most, t.Current)
 	}
-	return seconds
+	return calm, spared
 }
 
-// fills reports whether what is used has room to grow, and grew over the latest stretch or
-// mostly waited for a disk: a raised limit is judged once the pages that it is to keep have
-// come, and a disk that stands still for some seconds brings none.
+// fills reports whether what is used grew over the latest stretch, or has room to and mostly waited for a
+// disk, which brings none while it stands still: a raised limit is judged once the last of its pages came.
 func (s *State) fills(k *policies.Constants, limit float64) bool {
 	now := s.Memory[len(s.Memory)-1]
 	from, to := s.memoryRange(now.EndNs-memorySeconds*second, now.EndNs)
@@ -123,7 +129,7 @@ func (s *State) fills(k *policies.Constants, limit float64) bool {
 	}
 	first := s.Memory[max(0, from-1)] // it ends where these begin
 	grew := now.Current-first.Current >= k.CalmReread*float64(now.EndNs-first.EndNs)/1e9
-	return now.Current < (1-k.MinStep)*limit && (grew || Means(ticks).IOSome >= k.Dominant)
+	return grew || now.Current < (1-k.MinStep)*limit && Means(ticks).IOSome >= k.Dominant
 }
 
 // Growth must last to count; a job that loads a batch or a model grows for a moment and stops.

@@ -69,3 +69,44 @@ func TestSharedIsTheMostOfAMinute(t *testing.T) {
 		t.Errorf("%.0f bytes, want the most that the last minute's readings had", got)
 	}
 }
+
+// TestCalmIsOfItsOwnLimit: what is read again counts against a limit that is hit, or stood at, and not
+// against one that others evict below. A raise says nothing of the ticks before it.
+func TestCalmIsOfItsOwnLimit(t *testing.T) {
+	const mib = 1 << 20
+	k := policies.DefaultConstants()
+	for name, c := range map[string]struct {
+		current, hits, stood float64 // MiB in use; hits; the limit that stood, MiB; 0: not read
+		calm                 bool
+	}{
+		"hit":                           {900, 7, 1000, false},
+		"stood at":                      {990, 0, 1000, false},
+		"others evict":                  {930, 0, 1000, true},
+		"before it was raised":          {590, 0, 600, false},
+		"what stood could not be read":  {930, 0, 0, true},
+		"that is not known, and it hit": {930, 1, 0, false},
+	} {
+		var s State
+		for i := range int64(20) {
+			s.Memory = append(s.Memory, MemoryTick{StartNs: i * second, EndNs: (i + 1) * second, Current: c.current * mib, Hits: c.hits, Limit: c.stood * mib, Reread: 5 * mib, Read: 5 * mib})
+		}
+		u := s.MemoryUse(k, 1000*mib)
+		if want := map[bool]float64{true: 20}[c.calm]; u.SparedSeconds != want || u.Evicts(k) == c.calm {
+			t.Errorf("%s: spared for %.0f s, evicts %v", name, u.SparedSeconds, u.Evicts(k))
+		}
+	}
+}
+
+// TestRefillIsOfTheLimitBefore: what is read again while use rises to a new height, after a limit evicted, is
+// what that limit evicted. Below that height others did.
+func TestRefillIsOfTheLimitBefore(t *testing.T) {
+	const mib = 1 << 20
+	var s State
+	for i, current := range []float64{400, 400, 500, 600, 700, 800, 900, 700, 800, 890, 890} { // of 400, then of 1,000
+		stood := map[bool]float64{true: 400, false: 1000}[i < 2]
+		s.Memory = append(s.Memory, MemoryTick{StartNs: int64(i) * second, EndNs: int64(i+1) * second, Current: current * mib, Limit: stood * mib, Reread: 100 * mib, Read: 100 * mib})
+		if got, want := s.MemoryUse(policies.DefaultConstants(), stood*mib).SparedSeconds, float64(max(0, i-6)); got != want {
+			t.Errorf("second %d: spared for %.0f s, want %.0f", i, got, want)
+		}
+	}
+}

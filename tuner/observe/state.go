@@ -50,7 +50,7 @@ type News struct {
 // Add takes in a sample. stolen is the share of the machine's CPU time that its hypervisor
 // usually takes: what is taken beyond that by more than MaxSteal is no evidence. fixed: ticks per step
 // are not to be learned now, since a rate is being compared in today's unit.
-func (s *State) Add(k *policies.Constants, sample probes.Sample, host probes.Host, watched bool, stolen float64, fixed bool) News {
+func (s *State) Add(k *policies.Constants, sample probes.Sample, host probes.Host, watched bool, stolen float64, fixed bool) (news News) {
 	if sample.CUDA != nil {
 		for _, p := range sample.CUDA.Processes {
 			s.LaunchedNs = max(s.LaunchedNs, p.LastNs)
@@ -61,7 +61,6 @@ func (s *State) Add(k *policies.Constants, sample probes.Sample, host probes.Hos
 		return News{}
 	}
 	excessSteal := slice.StealShare > stolen+k.MaxSteal
-	news := News{}
 	s.addMemory(slice)
 	if !watched {
 		s.addUse(k, slice, Reading{})
@@ -75,7 +74,9 @@ func (s *State) Add(k *policies.Constants, sample probes.Sample, host probes.Hos
 	if s.Rates.paused {
 		s.long.Cut()
 	}
-	s.Work.add(slice, s.Uses[len(s.Uses)-1], excessSteal, s.Rates.Source)
+	if slice.HasKernel {
+		s.Work.add(slice, s.Uses[len(s.Uses)-1], excessSteal, s.Rates.Source)
+	}
 	long := s.long.Add(slice)
 	if excessSteal {
 		s.long.Cut()
@@ -208,14 +209,17 @@ type Use struct {
 	// own quota explains; HasPSI: it could be read. Queued is how many CPUs its threads waited for.
 	Waiting, Queued float64
 	HasPSI          bool
-	// Wanted is the CPUs that it wanted. Held: its quota or other work held it back, or its quota
-	// changed in it, so that it wanted as much at least.
+	// Wanted is the CPUs that it wanted. Held: its quota or other work held it back, or may have,
+	// as its quota changed in it or was not read: it wanted as much at least.
 	Wanted  float64
 	Held    bool
 	Stopped bool // somebody stopped the job in it: what it used then says nothing of it
 }
 
 func (s *State) addUse(k *policies.Constants, w *Window, r Reading) {
+	if !w.HasKernel && !w.HasCgroup { // nothing was read: that is not to use nothing
+		return
+	}
 	u := Use{StartNs: w.StartNs, EndNs: w.EndNs, CPUs: w.UsedCPUs(), HasPSI: w.HasCgroup && w.Cgroup.HasPSI, Quota: w.Cgroup.QuotaCPUs, Stopped: w.Stopped}
 	periods := w.Cgroup.ThrottledShare
 	u.Lost = min(lost(k, w, r), periods) // threads that a burst stops together are stopped for no more
@@ -230,7 +234,7 @@ func (s *State) addUse(k *policies.Constants, w *Window, r Reading) {
 	for _, b := range last(s.Uses, 1) {
 		before = b.Quota
 	}
-	u.Wanted, u.Held = u.CPUs, u.Throttled || u.Waiting >= k.Dominant || u.Quota != before
+	u.Wanted, u.Held = u.CPUs, u.Throttled || u.Waiting >= k.Dominant || u.Quota != before || !w.HasCgroup
 	if u.Throttled { // it may want its CPUs in bursts: a quota that stops it is too little, whatever it used
 		u.Wanted = max(u.CPUs, min(u.Quota, before))
 	}

@@ -149,3 +149,27 @@ func TestTheFirstWindowWaitsForOneStep(t *testing.T) {
 		}
 	}
 }
+
+// TestNothingReadIsNoUse: a container of which nothing was read for a while did not use nothing in it, and
+// where its accounting could not be read nobody knows that nothing held it back.
+func TestNothingReadIsNoUse(t *testing.T) {
+	k := policies.DefaultConstants()
+	var s State
+	var used uint64
+	for i := range int64(90) {
+		used += 5e8
+		sample := probes.Sample{Container: "x", Kernel: &probes.Kernel{}, Cgroup: &probes.Cgroup{AtNs: i * second, CPUUsageNs: used, MemoryLimit: -1, Throttling: []probes.Throttling{{QuotaUs: 50000, PeriodUs: 100000, Periods: uint64(10 * i)}}}}
+		switch {
+		case i >= 20 && i < 40:
+			sample.Kernel, sample.Cgroup = nil, nil
+		case i >= 60:
+			sample.Cgroup = nil
+		}
+		s.Add(k, sample, probes.Host{AtNs: i*second + 1, CPUs: 4}, true, 0, false)
+	}
+	for _, u := range s.Uses {
+		if at := u.EndNs / second; !u.Held && u.CPUs < 0.49 {
+			t.Errorf("second %d: it used %.2f CPUs, and nothing held it back: %+v", at, u.CPUs, u)
+		}
+	}
+}

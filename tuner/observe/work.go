@@ -48,9 +48,6 @@ type Work struct {
 }
 
 func (w *Work) add(slice *Window, use Use, excessSteal bool, source string) {
-	if !slice.HasKernel {
-		return
-	}
 	source, _, _ = strings.Cut(source, " ÷ ") // steps, as far as they are known
 	p := checkpoint.Reading{StartNs: slice.StartNs, EndNs: slice.EndNs}
 	for _, t := range slice.Ticks {
