@@ -77,7 +77,7 @@ func TestTakenMemoryComesBackInTime(t *testing.T) {
 	if err != nil || !slices.ContainsFunc(records, func(r state.Record) bool {
 		// Lent anew as its growth is seen, or given back as the limit hurts: which is seen first is open.
 		return r.Kind == state.RecordLoan && r.UnixNs > loweredNs && strings.Contains(r.Text, "and grows by") ||
-			r.Kind == state.RecordTrial && r.Outcome == state.OutcomeRolledBack && (strings.Contains(r.Text, "grows into the limit") || strings.Contains(r.Text, "that were evicted"))
+			r.Kind == state.RecordTrial && r.Outcome == state.OutcomeWithdrawn && (strings.Contains(r.Text, "grows into the limit") || strings.Contains(r.Text, "that were evicted"))
 	}) {
 		t.Errorf("the history does not say why it went back: %v", err)
 	}

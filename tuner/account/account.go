@@ -64,7 +64,7 @@ const (
 	Actionable      // stalled by what its verdict says can be relieved
 	Proven          // in use under changes that a trial proved and that stand
 	Saved           // the part of it that the lower bound of the gain is worth
-	Tried           // in use in trials that were taken back
+	Tried           // in use in trials that were judged and not kept
 	Lost            // the part of it by which the rate was below that before
 	NumTerms
 )

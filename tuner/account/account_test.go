@@ -184,7 +184,7 @@ func TestCPUs(t *testing.T) {
 	}
 }
 
-// A trial ran 8 s at 0.75 of the rate, and was taken back: 2 s of the device are lost, and 3 CPU seconds.
+// A trial ran 8 s at 0.75 of the rate, and was not kept: 2 s of the device are lost, and 3 CPU seconds.
 func TestLost(t *testing.T) {
 	gives := []policies.Change{{Knob: runtime.KnobCPUWeight}}
 	takes := []policies.Change{{Knob: runtime.KnobCPUWeight, Take: true}}
@@ -197,6 +197,8 @@ func TestLost(t *testing.T) {
 	}{
 		{"worse", state.Trial{Outcome: state.OutcomeRolledBack, Ratio: 0.75, Changes: gives}, 0, 2000, 3000, 8000},
 		{"not told", state.Trial{Outcome: state.OutcomeInconclusive, Ratio: 0.75, Changes: gives}, 0, 2000, 3000, 8000},
+		{"not told, and it stands", state.Trial{Outcome: state.OutcomeUnproven, Ratio: 0.75, Changes: gives}, 0, 2000, 3000, 8000},
+		{"not told, and taken back later", state.Trial{Outcome: state.OutcomeWithdrawn, Ratio: 0.75, Changes: gives}, 0, 2000, 3000, 8000},
 		{"by rates alone", state.Trial{Outcome: state.OutcomeRolledBack, Before: 8, After: 6, Changes: gives}, 0, 2000, 3000, 8000},
 		{"who gave, by its own rate", state.Trial{Outcome: state.OutcomeRolledBack, Ratio: 1.2, Together: 2, Changes: takes}, 7.5, 2000, 3000, 8000},
 		{"who gave, not counted", state.Trial{Outcome: state.OutcomeRolledBack, Ratio: 0.5, Together: 2, Changes: takes}, 0, 0, 0, 8000},

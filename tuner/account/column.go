@@ -20,7 +20,7 @@ func Columns() []Column {
 		{"actionable", "actionable", "actionable", "the stalled part that trimtab or the owner could relieve", func(u state.ReportUse) float64 { return u.Actionable }},
 		{"not_known", "notKnown", "unknown", "in use, and nothing tells for what", func(u state.ReportUse) float64 { return u.NotKnown }},
 		{"saved", "saved", "saved", "in use under a proved change, times 1 − rate before / rate after, by the lower bound", func(u state.ReportUse) float64 { return u.Saved }},
-		{"lost", "lost", "lost", "in trials that were taken back, times the share by which the rate was lower", func(u state.ReportUse) float64 { return u.Lost }},
+		{"lost", "lost", "lost", "in trials that were not kept, times the share by which the rate was lower", func(u state.ReportUse) float64 { return u.Lost }},
 	}
 }
 

@@ -202,7 +202,7 @@ func (m *meter) saved(c *state.Container, out *Sums, gpu, cpu int64) {
 	out.CPU[cause][Saved] += times(cpu, worth)
 }
 
-// tried counts the time in a trial, once it was taken back.
+// tried counts the time in a trial, once it was judged and not kept; what became later of a change that it left standing is the same to it.
 func (m *meter) tried(c *state.Container, out *Sums, gpu, cpu int64) {
 	if t := c.Trial; t != nil {
 		if m.trial == nil || m.trial.plan != t.Plan {
@@ -225,7 +225,7 @@ func (m *meter) tried(c *state.Container, out *Sums, gpu, cpu int64) {
 	if i < 0 {
 		return
 	}
-	if t := c.Trials[i]; t.Outcome == state.OutcomeRolledBack || t.Outcome == state.OutcomeInconclusive {
+	if t := c.Trials[i]; slices.Contains([]state.Outcome{state.OutcomeRolledBack, state.OutcomeInconclusive, state.OutcomeUnproven, state.OutcomeWithdrawn}, t.Outcome) {
 		x, below := m.trial, m.trial.below(t)
 		out.GPU[x.cause][Tried] += x.gpu
 		out.GPU[x.cause][Lost] += times(x.gpu, below)

@@ -132,15 +132,13 @@ func (c *Controller) urgent(s *containerState) bool {
 // emergencyRevert gives back, within the tick, memory that was taken and is missed. It does so while all
 // is frozen too: it only gives back.
 func (c *Controller) emergencyRevert(d *Decision) {
-	k := c.k()
 	for _, s := range c.all {
-		m := &s.memory
-		n := len(s.obs.Memory)
+		m, n := &s.memory, len(s.obs.Memory)
 		if m.loweredNs == 0 || n == 0 || s.c.Busy || s.c.Held {
 			continue
 		}
 		ch := m.lowered[0]
-		if !ch.Knob.Same(ch.To, s.c.Now[ch.Knob]) || slices.Contains(s.c.Yielded, ch.Knob) || c.now()-m.loweredNs > int64(k.UnusedSeconds*1e9) {
+		if !ch.Knob.Same(ch.To, s.c.Now[ch.Knob]) || slices.Contains(s.c.Yielded, ch.Knob) || c.now()-m.loweredNs > int64(c.k().UnusedSeconds*1e9) {
 			m.loweredNs = 0
 			continue
 		}
@@ -148,7 +146,7 @@ func (c *Controller) emergencyRevert(d *Decision) {
 		if t.StartNs < m.loweredNs-second/2 {
 			continue
 		}
-		if why := verdict.LoweredHarm(k, t, m.calm, ch.To.Quantity()); why != "" {
+		if why := verdict.LoweredHarm(c.k(), t, m.calm, ch.To.Quantity()); why != "" {
 			m.loweredNs = 0
 			s.failures.Add(ch.Knob, true, c.conditions(s, ch.Knob, ch.From))
 			c.revert(Order{Plan: c.planID(), Policy: lender, Changes: m.lowered, Why: why}, d)

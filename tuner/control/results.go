@@ -2,6 +2,7 @@ package control
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/trimtab/trimtab/runtime"
 	"github.com/trimtab/trimtab/tuner/guard"
@@ -129,14 +130,19 @@ func (c *Controller) reverted(r Result, d *Decision) {
 	c.written(t.order)
 }
 
-// revert orders undone what no trial asked for, with a record.
+// revert orders undone what stood, with a record; of a trial that left it standing all is told anew.
 func (c *Controller) revert(o Order, d *Decision) {
 	d.Rollback = append(d.Rollback, o)
-	ch := o.Changes[0]
-	s := c.containers[ch.Key]
+	c.totals.trial(o.Policy, state.OutcomeWithdrawn)
+	for _, x := range c.all {
+		if i := slices.IndexFunc(x.trials, func(t state.Trial) bool { return t.Plan == o.Plan }); i >= 0 {
+			x.trials[i].Outcome, x.trials[i].Why = state.OutcomeWithdrawn, o.Why
+		}
+	}
+	s, ch := c.containers[o.Changes[0].Key], o.Changes[0]
 	s.coolNs = c.now() + int64(c.k().CoolSeconds*1e9)
 	d.Records = append(d.Records, c.record(state.RecordTrial, s, func(rec *state.Record) {
-		rec.Plan, rec.Policy, rec.Knob, rec.From, rec.To, rec.Outcome = o.Plan, o.Policy, ch.Knob, ch.From, ch.To, state.OutcomeRolledBack
+		rec.Plan, rec.Policy, rec.Knob, rec.From, rec.To, rec.Outcome = o.Plan, o.Policy, ch.Knob, ch.From, ch.To, state.OutcomeWithdrawn
 		rec.Text = fmt.Sprintf("%s reverted: %s", changesText(o.Changes), o.Why)
 	}))
 }

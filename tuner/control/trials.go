@@ -346,14 +346,11 @@ func (c *Controller) proven(s *containerState) float64 {
 func (c *Controller) askAgain(d *Decision) {
 	for _, s := range c.all {
 		switch o := s.unproven; {
-		case o == nil:
-		case s.c.Held || s.plan != "" || !stands(s, o):
+		case o == nil || s.c.Held || s.plan != "" || !stands(s, o):
 			s.unproven = nil
 		case c.now() >= s.coolNs && !s.c.Busy && !d.reverts(s.key):
-			s.unproven = nil
-			again := *o
-			again.Why = "it was not told whether it helps: it is asked again"
-			c.revert(again, d)
+			s.unproven, o.Why = nil, "it was not told whether it helps: it is asked again"
+			c.revert(*o, d)
 			s.coolNs = c.now() + int64(c.k().TrialBaseline*1e9)
 		}
 	}

@@ -125,16 +125,46 @@ func TestInconclusiveStandsWhereNobodyLacksIt(t *testing.T) {
 		c := started()
 		standing, back := 0, 0
 		cost := j.loaderCPU
-		got := outcomes(run(c, n, 300, func(i int, d Decision) {
+		records := run(c, n, 300, func(i int, d Decision) {
 			j.loaderCPU = cost * []float64{1, 1.3, 0.8, 1.6, 0.7, 1.2, 0.9}[i*i%7]
 			if j.weight() > 1024 && len(c.trials) == 0 {
 				standing++
 			}
 			back += len(d.Rollback)
-		}))
+		})
+		wantOneStory(t, c, j, records)
+		got := outcomes(records)
 		told := slices.Contains(got, state.OutcomeUnproven)
 		if !lacked && (!told || standing < 20 || back == 0) || lacked && (told || standing > 2) {
 			t.Errorf("others %s: trials %v; stood unproven for %d s, reverted %d times", others, got, standing, back)
+		}
+	}
+}
+
+// wantOneStory: what became of a change that a trial left standing is told alike by records, the shown trials and the
+// counters, and a change that was taken back is told as standing by none.
+func wantOneStory(t *testing.T, c *Controller, j *simJob, records []state.Record) {
+	t.Helper()
+	count, last := map[string]float64{}, map[string]state.Outcome{}
+	for _, r := range records {
+		if r.Kind == state.RecordTrial {
+			if count[string(r.Outcome)]++; r.Outcome == state.OutcomeWithdrawn && last[r.Plan] != state.OutcomeUnproven {
+				t.Errorf("withdrawn after %q: %s", last[r.Plan], r.Text)
+			}
+			last[r.Plan] = r.Outcome
+		}
+	}
+	if count[string(state.OutcomeUnproven)] > 1 && count[string(state.OutcomeWithdrawn)] == 0 {
+		t.Errorf("asked again, and nothing was withdrawn: %v", count)
+	}
+	for _, x := range shownAs(t, c, j).Trials {
+		if x.Outcome != last[x.Plan] || x.Outcome == state.OutcomeWithdrawn && !strings.Contains(x.Why, "asked again") {
+			t.Errorf("plan %s is shown as %s, %q; its last record says %s", x.Plan, x.Outcome, x.Why, last[x.Plan])
+		}
+	}
+	for o, n := range count {
+		if got := c.totals.trials[state.Count{Policy: c.containers[j.c.Key()].trials[0].Policy, Result: o}]; got != n {
+			t.Errorf("%g trials are counted as %s, of %g records", got, o, n)
 		}
 	}
 }

@@ -21,7 +21,7 @@ type Kind string
 // The kinds.
 const (
 	Kept         Kind = "kept"          // a trial proved its change: it stands
-	Reverted     Kind = "reverted"      // a trial ended and its change was taken back, worse or inconclusive
+	Reverted     Kind = "reverted"      // a trial ended and its change was taken back, worse or inconclusive; or what stood is taken back later
 	Unproven     Kind = "unproven"      // a trial was inconclusive, and its change stands: nobody lacks what it gives
 	Void         Kind = "void"          // a trial ended without evidence
 	Lent         Kind = "lent"          // a loan was made or grew
@@ -95,7 +95,7 @@ func kindOf(r state.Record) Kind {
 	switch r.Kind {
 	case state.RecordTrial:
 		return cmp.Or(map[state.Outcome]Kind{state.OutcomeKept: Kept, state.OutcomeRolledBack: Reverted, state.OutcomeInconclusive: Reverted,
-			state.OutcomeUnproven: Unproven}[r.Outcome], Void)
+			state.OutcomeUnproven: Unproven, state.OutcomeWithdrawn: Reverted}[r.Outcome], Void)
 	case state.RecordLoan:
 		if r.Knob == runtime.KnobCPUWeight {
 			return Changed // it goes with the loan

@@ -24,7 +24,7 @@ func TestKindsOfRecords(t *testing.T) {
 		want Kind
 	}{
 		{trial(state.OutcomeKept), Kept}, {trial(state.OutcomeRolledBack), Reverted}, {trial(state.OutcomeInconclusive), Reverted},
-		{trial(state.OutcomeUnproven), Unproven}, {trial(state.OutcomeAborted), Void}, {trial("later"), Void},
+		{trial(state.OutcomeUnproven), Unproven}, {trial(state.OutcomeWithdrawn), Reverted}, {trial(state.OutcomeAborted), Void}, {trial("later"), Void},
 		{loan(runtime.KnobCPUQuota, "100000 100000", "150000 100000"), Lent}, {loan(runtime.KnobCPUQuota, "150000 100000", "100000 100000"), CalledIn},
 		{loan(runtime.KnobCPUQuota, "max 100000", "100000 100000"), CalledIn}, {loan(runtime.KnobMemoryLimit, "1024", "2048"), Lent},
 		{loan(runtime.KnobCPUWeight, "10", "20"), Changed},

@@ -103,7 +103,7 @@ func decisionFamilies() []Family {
 	return []Family{
 		{Name: "trimtab_plans_total", Kind: Counter, Labels: []string{"policy", "result"}, Help: "Plans by result: applied, would, failed."},
 		{Name: "trimtab_changes_total", Kind: Counter, Labels: []string{"policy", "knob", "result"}, Help: "Changes of a knob by result: applied, refused, unavailable, yielded, failed, gone (its container). With the rest of their plan some are skipped or undone."},
-		{Name: "trimtab_trials_total", Kind: Counter, Labels: []string{"policy", "result"}, Help: "Trials ended by result: kept, rolled_back, inconclusive, unproven (stands, and is asked again), aborted."},
+		{Name: "trimtab_trials_total", Kind: Counter, Labels: []string{"policy", "result"}, Help: "Trials ended by result: kept, rolled_back, inconclusive, unproven (stands, and is asked again), aborted. What stood and is taken back later is counted once more, as withdrawn."},
 		{Name: "trimtab_rejections_total", Kind: Counter, Labels: []string{"gate"}, Help: "Changes that the guard refused, by the gate that said no: fixed, knob, yielded, stale, bounds, step, failed, cool-down, trial, measuring, rate, ramp, rights, idle."},
 		{Name: "trimtab_lent_cpu_seconds_total", Kind: Counter, Help: "CPU time that containers used above their owners' quotas."},
 		{Name: "trimtab_restores_total", Kind: Counter, Labels: []string{"result"}, Help: "Restores of a container by result: restored, yielded, pending, gone, failed, unavailable."},
@@ -131,7 +131,7 @@ func useFamilies() []Family {
 		{Name: "trimtab_team_actionable_seconds_total", Kind: Counter, Labels: use, Help: "The stalled part of it that the relief of the verdict at that time would shorten."},
 		{Name: "trimtab_team_proven_seconds_total", Kind: Counter, Labels: use, Help: "The part of it in use under changes that a kept trial proved and that stood. The cause is that before the trial."},
 		{Name: "trimtab_team_saved_seconds_total", Kind: Counter, Labels: use, Help: "What of the proven time those changes saved, by the lower bound of their trials."},
-		{Name: "trimtab_team_trial_seconds_total", Kind: Counter, Labels: use, Help: "Time in use during trials that were taken back. The cause is that before the trial."},
+		{Name: "trimtab_team_trial_seconds_total", Kind: Counter, Labels: use, Help: "Time in use during trials that were judged and not kept. The cause is that before the trial."},
 		{Name: "trimtab_team_trial_lost_seconds_total", Kind: Counter, Labels: use, Help: "What of the time in such trials was lost, the rate being below that before."},
 		{Name: "trimtab_team_lent_cpu_seconds_total", Kind: Counter, Labels: []string{"team"}, Help: "CPU time that containers of the team used above their owners' quotas. It outlives containers."},
 	}

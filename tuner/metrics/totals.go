@@ -73,7 +73,7 @@ func (e *emitter) zeros(policies []string) {
 				e.set("trimtab_changes_total", 0, policy, string(knob), result)
 			}
 		}
-		for _, outcome := range []state.Outcome{state.OutcomeKept, state.OutcomeRolledBack, state.OutcomeInconclusive, state.OutcomeUnproven, state.OutcomeAborted} {
+		for _, outcome := range []state.Outcome{state.OutcomeKept, state.OutcomeRolledBack, state.OutcomeInconclusive, state.OutcomeUnproven, state.OutcomeWithdrawn, state.OutcomeAborted} {
 			e.set("trimtab_trials_total", 0, policy, string(outcome))
 		}
 	}

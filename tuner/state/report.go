@@ -51,7 +51,7 @@ type ReportUse struct {
 	NotKnown   float64 `json:"notKnown"`   // of what is held
 	Proven     float64 `json:"proven"`     // in use under changes that a trial proved
 	Saved      float64 `json:"saved"`      // of what is proven
-	Tried      float64 `json:"tried"`      // in use in trials that were taken back
+	Tried      float64 `json:"tried"`      // in use in trials that were judged and not kept
 	Lost       float64 `json:"lost"`       // of what is tried
 	// Causes divide Held, by name.
 	Causes map[string]float64 `json:"causes,omitempty"`

@@ -237,14 +237,15 @@ type Allocation struct {
 // Outcome is how a trial ended.
 type Outcome string
 
-// Outcomes. Kept and RolledBack are judged; Inconclusive is rolled back too;
+// Outcomes. Kept and RolledBack are judged; Inconclusive is rolled back too; Withdrawn comes later;
 // Aborted ended without evidence: the container died, a foreign write, a restore.
 const (
 	OutcomeOpen         Outcome = "open"
 	OutcomeKept         Outcome = "kept"
 	OutcomeRolledBack   Outcome = "rolled_back"
 	OutcomeInconclusive Outcome = "inconclusive"
-	OutcomeUnproven     Outcome = "unproven" // inconclusive, and nobody lacks what it gives: it stands, and is asked again
+	OutcomeUnproven     Outcome = "unproven"  // inconclusive, and nobody lacks what it gives: it stands, and is asked again
+	OutcomeWithdrawn    Outcome = "withdrawn" // what stood is taken back later: it is asked again, or what was taken is missed
 	OutcomeAborted      Outcome = "aborted"
 	OutcomeWould        Outcome = "would" // observe mode: never applied
 )

@@ -166,7 +166,7 @@ function termsRecords(all, from, used) {
   return [
     section("Actionable, by these verdicts", means("actionable"), list(newest.filter((r) => ofThen(r) && r.kind === "verdict"), "No verdict of it was given.")),
     section("Saved, by these proofs", means("saved"), used.proven, list(trials.filter((r) => r.outcome === "kept"), "No trial of it was kept.")),
-    section("Lost, in these trials", means("lost"), used.tried, list(trials.filter((r) => ofThen(r) && ["rolled_back", "inconclusive"].includes(r.outcome)), "No trial of it was taken back.")),
+    section("Lost, in these trials", means("lost"), used.tried, list(trials.filter((r) => ofThen(r) && ["rolled_back", "inconclusive", "unproven"].includes(r.outcome)), "It has no such trial.")),
     section("Lent, by these loans", means("lent"), list(newest.filter((r) => ofThen(r) && r.kind === "loan"), "Nothing was lent to it.")),
     all.length >= recordsAsked ? el("p", {}, `Of its newest ${recordsAsked} records; older ones are left out.`) : null,
   ].filter(Boolean);

@@ -183,7 +183,7 @@ export function recordGain(r) {
   return r.gain ? signed(r.gain) + " expected" : "-";
 }
 
-export const outcome = (o) => ({ kept: "kept", rolled_back: "reverted: slower", inconclusive: "reverted: no clear result", unproven: "stands, not told yet", aborted: "ended without evidence", would: "would have been tried", open: "on trial" })[o] ?? o;
+export const outcome = (o) => ({ kept: "kept", rolled_back: "reverted: worse", inconclusive: "reverted: no clear result", unproven: "left standing: no clear result, and nobody lacked it", withdrawn: "taken back later", aborted: "ended without evidence", would: "would have been tried", open: "on trial" })[o] ?? o;
 
 export function quantity(e) {
   if (e.unit === "share") return percent(e.value);

@@ -109,7 +109,7 @@ func Results(all []state.ActionResult) string {
 func outcomeWords(o state.Outcome) string {
 	words := map[state.Outcome]string{
 		state.OutcomeOpen: "being measured", state.OutcomeKept: "kept", state.OutcomeRolledBack: "reverted",
-		state.OutcomeInconclusive: "reverted: no clear result", state.OutcomeUnproven: "stands: no clear result, and nobody lacks it", state.OutcomeAborted: "void", state.OutcomeWould: "would have been tried",
+		state.OutcomeInconclusive: "reverted: no clear result", state.OutcomeUnproven: "left standing: no clear result, and nobody lacked it", state.OutcomeWithdrawn: "taken back later", state.OutcomeAborted: "void", state.OutcomeWould: "would have been tried",
 	}
 	return cmp.Or(words[o], Clean(string(o)))
 }
