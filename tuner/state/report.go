@@ -35,7 +35,7 @@ type ReportGroup struct {
 	Name           string    `json:"name"`
 	GPU            ReportUse `json:"gpu"`
 	CPU            ReportUse `json:"cpu"`
-	LentCPUSeconds float64   `json:"lentCPUSeconds"` // used above owners' quotas, which nobody else wanted
+	LentCPUSeconds float64   `json:"lentCPUSeconds"` // used above owners' quotas, under a loan or a quota that a trial proved
 	// Of a container, the latest of its name: its key, team and image.
 	Key   string `json:"key,omitempty"`
 	Team  string `json:"team,omitempty"`
