@@ -234,7 +234,7 @@ func host(k *policies.Constants, r observe.Reading) (policies.Verdict, bool) {
 		v.Severity, v.Relief = contended, policies.ReliefWeight
 		v.Why = fmt.Sprintf("the trainer itself queues for a CPU %.0f %% of its time", 100*contended)
 	default:
-		v.Relief = "faster cores or less Python: more of them would not help"
+		v.Relief = "faster cores, or less work for the trainer on the CPU"
 		v.Why = fmt.Sprintf("the trainer computes on the CPU %.0f %% of its time", 100*b.Share(policies.PartCompute))
 		if why := launching(k, r); why != "" {
 			v.Relief, v.Why = ReliefLaunches, why
@@ -277,7 +277,7 @@ func finish(k *policies.Constants, r observe.Reading, v policies.Verdict) polici
 	w := r.Window
 	add("window", w.Seconds(), "s")
 	add("ticks", r.Rate.Ticks, r.Rate.Source)
-	add("input wait", r.Breakdown.Input(), "share")
+	add(InputWait, r.Breakdown.Input(), "share")
 	add("CPUs used", w.UsedCPUs(), "CPUs")
 	if w.HasCgroup && w.Cgroup.QuotaCPUs > 0 {
 		add("quota", w.Cgroup.QuotaCPUs, "CPUs")
@@ -307,6 +307,9 @@ func finish(k *policies.Constants, r observe.Reading, v policies.Verdict) polici
 	}
 	return v
 }
+
+// InputWait names the evidence of the time in which the trainer waits for data.
+const InputWait = "input wait"
 
 // Knee names the evidence of the CPUs beyond which more add no speed, made of means.
 const Knee = "knee"

@@ -112,13 +112,16 @@ const causes = {
   network: "the network between peers is the limit", straggler: "one of its peers is late",
   reclaim: "its memory limit makes the kernel take memory away", risk: "its memory grows towards the limit",
 };
+// Who is short of CPU, and does not wait for data by that for half of what it loses.
+const short = { throttled: "its loaders and trainer run out of CPU quota", contended: "its loaders and trainer wait for a CPU behind other work" };
+const waits = (v) => v?.evidence?.some((e) => e.name === "input wait" && e.value >= (v.severity ?? 0) / 2);
 const classes = {
   balanced: "nothing in particular", idle: "nothing: no progress is expected now", interactive: "nothing: a person works in it",
   unknown: "not known, the evidence is too thin",
 };
 
 export const causeWord = (v) => v?.cause || v?.class || "-";
-export const causeWords = (v) => causes[v?.cause] ?? classes[v?.class] ?? (v?.class ? `${v.class}/${v.cause ?? ""}` : "not known yet");
+export const causeWords = (v) => (waits(v) ? undefined : short[v?.cause]) ?? causes[v?.cause] ?? classes[v?.class] ?? (v?.class ? `${v.class}/${v.cause ?? ""}` : "not known yet");
 
 // gain is what was measured, or expected, in the words of `trimtab ps`.
 export function gain(c) {

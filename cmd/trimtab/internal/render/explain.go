@@ -12,6 +12,7 @@ import (
 	"github.com/trimtab/trimtab/runtime"
 	"github.com/trimtab/trimtab/tuner/enrolment"
 	"github.com/trimtab/trimtab/tuner/state"
+	verdicts "github.com/trimtab/trimtab/tuner/verdict"
 )
 
 // Explain tells all about one container: first one sentence, then the sums.
@@ -444,8 +445,17 @@ func classAndCause(v policies.Verdict) string {
 	return Clean(string(v.Class) + "/" + string(v.Cause))
 }
 
-// causeWords says in plain words what bounds a job.
+// causeWords says in plain words what bounds a job. Who is short of CPU waits for data by that, or is stopped itself:
+// which is the larger part its evidence tells.
 func causeWords(v policies.Verdict) string {
+	waits := slices.ContainsFunc(v.Evidence, func(e policies.Evidence) bool { return e.Name == verdicts.InputWait && e.Value >= v.Severity/2 })
+	short := map[policies.Cause]string{
+		policies.CauseThrottled: "its loaders and trainer run out of CPU quota",
+		policies.CauseContended: "its loaders and trainer wait for a CPU behind other work",
+	}
+	if words := short[v.Cause]; words != "" && !waits {
+		return words
+	}
 	causes := map[policies.Cause]string{
 		policies.CauseThrottled: "data comes late, because loaders run out of CPU quota",
 		policies.CauseContended: "data comes late, because loaders wait for a CPU behind other work",

@@ -119,7 +119,7 @@ func starved() state.Container {
 	c.Breakdown.Ns[policies.PartOther] = 1e7
 	c.Verdict = policies.Verdict{Class: policies.ClassInput, Cause: policies.CauseThrottled, Severity: 0.61, Confidence: 0.95,
 		Why: "The trainer waits for data while its loaders stand still for want of CPU quota.", Relief: "a CPU quota of 1.5",
-		Evidence: []policies.Evidence{{Name: "loaders out of quota", Value: 0.55, Unit: "share"}, {Name: "quota", Value: 1, Unit: "CPUs"}}}
+		Evidence: []policies.Evidence{{Name: "input wait", Value: 0.55, Unit: "share"}, {Name: "quota", Value: 1, Unit: "CPUs"}}}
 	c.Trials = []state.Trial{{Plan: "w1", Changes: quota("100000 100000", "150000 100000"), StartedUnixNs: at(14, 2),
 		Outcome: state.OutcomeWould, Before: 16.6, Predicted: 26.2, Unit: state.UnitRelative}}
 	return c
