@@ -8,6 +8,7 @@ import (
 
 	"github.com/trimtab/trimtab/cmd/trimtab/internal/render"
 	"github.com/trimtab/trimtab/tuner/api"
+	"github.com/trimtab/trimtab/tuner/state"
 )
 
 func psCommand() *cobra.Command {
@@ -78,9 +79,9 @@ func historyCommand() *cobra.Command {
 		ValidArgsFunction: completeNames,
 		RunE:              runHistory,
 	}
-	cmd.Flags().String("since", "", "how long ago (2h, 7d), a date or a time; default: all there is")
+	cmd.Flags().String("since", "", "how long ago (2h, 7d), a date or a time; default: the first that is kept")
 	cmd.Flags().Bool("changed", false, "only values that changed")
-	cmd.Flags().Int("limit", 0, "only the newest so many; 0: all")
+	cmd.Flags().Int("limit", 0, fmt.Sprintf("only the newest so many; 0: %d, which is the most", state.MaxRecords))
 	return cmd
 }
 
@@ -89,8 +90,8 @@ func runHistory(cmd *cobra.Command, args []string) error {
 	q := api.HistoryQuery{Name: nameOf(args)}
 	q.Changed, _ = cmd.Flags().GetBool("changed")
 	q.Limit, _ = cmd.Flags().GetInt("limit")
-	if q.Limit < 0 {
-		return fmt.Errorf("--limit %d: allowed are 0 (all) and more", q.Limit)
+	if q.Limit < 0 || q.Limit > state.MaxRecords {
+		return fmt.Errorf("--limit %d: allowed are 0 to %d", q.Limit, state.MaxRecords)
 	}
 	if since != "" {
 		t, err := api.ParseSince(since, time.Now())

@@ -57,7 +57,7 @@ type HistoryQuery struct {
 	SinceUnixNs int64  // 0: from the beginning
 	Changed     bool   // only records of values that changed
 	Name        string // of the container; "": all
-	Limit       int    // 0: all
+	Limit       int    // the newest so many; 0: state.MaxRecords
 }
 
 // Status answers GET /v1/status.

@@ -330,6 +330,7 @@ func TestBadRequests(t *testing.T) {
 		{"GET", "/v1/history?since=yesterday", "", 400},
 		{"GET", "/v1/history?changed=perhaps", "", 400},
 		{"GET", "/v1/history?limit=0", "", 400},
+		{"GET", "/v1/history?limit=10001", "", 400},
 		{"GET", "/v1/record?seconds=0", "", 400},
 		{"GET", "/v1/record?seconds=3601", "", 400},
 		{"GET", "/v1/record", "", 400},

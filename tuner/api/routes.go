@@ -17,10 +17,7 @@ import (
 	"github.com/trimtab/trimtab/tuner/state"
 )
 
-const (
-	maxRecording = time.Hour
-	maxRecords   = 100_000 // of one answer of history
-)
+const maxRecording = time.Hour
 
 func (s *Server) snapshot() (*state.Snapshot, error) {
 	if snap := s.backend.Snapshot(); snap != nil {
@@ -76,7 +73,7 @@ func (s *Server) history(_ http.ResponseWriter, r *http.Request) (any, error) {
 
 func (s *Server) historyQuery(r *http.Request) (q HistoryQuery, err error) {
 	form := r.URL.Query()
-	q = HistoryQuery{Name: form.Get("name"), Limit: maxRecords}
+	q = HistoryQuery{Name: form.Get("name"), Limit: state.MaxRecords}
 	if text := form.Get("since"); text != "" {
 		since, err := ParseSince(text, s.now())
 		if err != nil {
@@ -91,8 +88,8 @@ func (s *Server) historyQuery(r *http.Request) (q HistoryQuery, err error) {
 	}
 	if text := form.Get("limit"); text != "" {
 		n, err := strconv.Atoi(text)
-		if err != nil || n < 1 || n > maxRecords {
-			return q, BadRequest(fmt.Sprintf("limit=%q: allowed are 1 to %d", text, maxRecords), "")
+		if err != nil || n < 1 || n > state.MaxRecords {
+			return q, BadRequest(fmt.Sprintf("limit=%q: allowed are 1 to %d", text, state.MaxRecords), "")
 		}
 		q.Limit = n
 	}

@@ -12,15 +12,12 @@ import (
 	"github.com/trimtab/trimtab/tuner/state"
 )
 
-// MaxQuery is the most records that one query returns.
-const MaxQuery = 10_000
-
-// Filter chooses records; its zero value chooses the newest MaxQuery.
+// Filter chooses records; its zero value chooses the newest state.MaxRecords.
 type Filter struct {
 	SinceNs     int64  // unix ns, inclusive; 0: from the first
 	ChangedOnly bool   // only where a value changed (state.Record.Changed)
 	Name        string // container's name; "": all
-	Limit       int    // the newest so many; 0, or more than MaxQuery: MaxQuery
+	Limit       int    // the newest so many; 0, or more than state.MaxRecords: state.MaxRecords
 	// Kind is the only one, "": all.
 	Kind state.RecordKind
 }
@@ -68,8 +65,8 @@ func (f Filter) run(ctx context.Context, tx *bolt.Tx) ([]state.Record, error) {
 		return nil, fmt.Errorf("%w: no records bucket", ErrCorrupt)
 	}
 	limit := f.Limit
-	if limit <= 0 || limit > MaxQuery {
-		limit = MaxQuery
+	if limit <= 0 || limit > state.MaxRecords {
+		limit = state.MaxRecords
 	}
 	quoted, err := json.Marshal(f.Name)
 	if err != nil {

@@ -326,6 +326,9 @@ type Record struct {
 	Text      string `json:"text"` // one sentence for people
 }
 
+// MaxRecords is the most records of history that one answer has: the newest.
+const MaxRecords = 10_000
+
 // Changed reports whether the record tells of a value that changed.
 func (r Record) Changed() bool {
 	switch r.Kind {

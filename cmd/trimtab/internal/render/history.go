@@ -41,7 +41,7 @@ func loanWord(r state.Record) string {
 }
 
 // History is one line for each record, oldest first; what was asked for, in
-// words, follows "no changes" when there is none.
+// words, follows "no changes" when there is none. As many as an answer may have may not be all.
 func History(records []state.Record, changedOnly bool, since string, clock Clock) string {
 	if len(records) == 0 {
 		what := "no records"
@@ -60,7 +60,11 @@ func History(records []state.Record, changedOnly bool, since string, clock Clock
 		rows = append(rows, []string{time.Unix(0, r.UnixNs).In(clock.Zone).Format(time.DateTime), kindWords(r), cmp.Or(name(r.Name), "-"),
 			recordChange(r), recordGain(r), cmp.Or(Clean(r.Text), "-")})
 	}
-	return table(columns, rows)
+	out := table(columns, rows)
+	if len(records) >= state.MaxRecords {
+		out += fmt.Sprintf("these are the newest %d records; older ones are left out\n", len(records))
+	}
+	return out
 }
 
 func recordChange(r state.Record) string {

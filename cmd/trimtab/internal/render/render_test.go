@@ -341,6 +341,11 @@ func TestHistory(t *testing.T) {
 	if got := History(nil, false, "", testClock()); got != "no records\n" {
 		t.Errorf("got %q", got)
 	}
+	for n, cut := range map[int]bool{state.MaxRecords - 1: false, state.MaxRecords: true} {
+		if got := History(make([]state.Record, n), false, "", testClock()); strings.Contains(got, "older ones are left out") != cut {
+			t.Errorf("of %d records it is told that older ones are left out: %v", n, !cut)
+		}
+	}
 }
 
 func TestStatus(t *testing.T) {
