@@ -12,7 +12,7 @@ import (
 // lines to paste; in full also the numbers that it rests on. A line to paste is never cut.
 func Advice(got api.Advice, full bool, clock Clock) string {
 	if len(got.Advice) == 0 {
-		return "nothing to advise: no reading tells of something that its owner could change for the better\n"
+		return "nothing to advise: of no change that its owner could make do readings tell what it would give; `trimtab explain NAME` tells what would relieve a job\n"
 	}
 	columns := []column{{"NAME", 20, 10, true}, {"WHAT", 14, 14, false}, {"NOW", 16, 8, true}, {"ADVISED", 16, 8, true}, {"GIVES", 26, 18, false},
 		{"A WEEK", 24, 12, false}, {"CONFIDENCE", 10, 10, false}, {"SINCE", 16, 5, false}}

@@ -39,7 +39,7 @@ func advised() api.Advice {
 func TestAdvice(t *testing.T) {
 	golden(t, "advice.txt", Advice(advised(), false, testClock()))
 	golden(t, "advice-full.txt", Advice(advised(), true, testClock()))
-	if got := Advice(api.Advice{}, false, testClock()); !strings.HasPrefix(got, "nothing to advise") || strings.Count(got, "\n") != 1 {
+	if got := Advice(api.Advice{}, false, testClock()); !strings.HasPrefix(got, "nothing to advise") || !strings.Contains(got, "trimtab explain") || strings.Count(got, "\n") != 1 {
 		t.Errorf("of nothing: %q", got)
 	}
 }
