@@ -182,43 +182,6 @@ func TestDocsPackages(t *testing.T) {
 	}
 }
 
-// TestDocsReasons: the reasons that docs/troubleshooting.md explains are ones that today's code gives.
-func TestDocsReasons(t *testing.T) {
-	page, err := os.ReadFile("../../docs/troubleshooting.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	var code strings.Builder
-	for _, folder := range []string{"../../tuner/*/*.go", "*.go"} {
-		files, err := filepath.Glob(folder)
-		if err != nil || len(files) == 0 {
-			t.Fatalf("%s: %v, %v", folder, files, err)
-		}
-		for _, file := range files {
-			text, err := os.ReadFile(file)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if !strings.HasSuffix(file, "_test.go") {
-				code.Write(text)
-			}
-		}
-	}
-	_, table, _ := strings.Cut(string(page), "| reason |")
-	table, _, _ = strings.Cut(table, "\n\n")
-	rows := regexp.MustCompile(`(?m)^\| "([^"]+)" \|`).FindAllStringSubmatch(table, -1)
-	if len(rows) < 15 {
-		t.Fatalf("%d reasons were found", len(rows))
-	}
-	for _, row := range rows {
-		for part := range strings.SplitSeq(row[1], "…") {
-			if !strings.Contains(code.String(), strings.TrimSpace(part)) {
-				t.Errorf("nothing says %q", row[1])
-			}
-		}
-	}
-}
-
 // keys are the top-level ones of the config.
 func keys(t *testing.T) []string {
 	t.Helper()
