@@ -1,6 +1,7 @@
 package actuator
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -41,18 +42,23 @@ func (r RestoreResult) Text() string {
 	if r.Err != nil {
 		return r.Err.Error()
 	}
-	if len(r.Knobs) == 0 {
-		return "nothing to restore"
-	}
 	var all []string
 	for _, k := range r.Knobs {
+		if k.AsItWas() {
+			continue
+		}
 		if k.Outcome == Restored {
 			all = append(all, "restored "+k.Knob.Text(k.Before, k.Actual))
 		} else {
 			all = append(all, fmt.Sprintf("%s: %s %s", k.Knob, k.Outcome, k.Text))
 		}
 	}
-	return strings.Join(all, "; ")
+	return cmp.Or(strings.Join(all, "; "), "nothing to restore")
+}
+
+// AsItWas reports whether a knob stood at its target already: nothing is to be said of it.
+func (k KnobResult) AsItWas() bool {
+	return k.Outcome == Restored && k.Before != "" && k.Knob.Same(k.Before, k.Actual)
 }
 
 // NotBack names a container that is left without what is its own. After this nobody is

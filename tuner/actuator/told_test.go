@@ -38,6 +38,21 @@ func TestFailureNamesWhatFailed(t *testing.T) {
 	}
 }
 
+// TestWhatWasNotChangedIsNotTold: a knob that stood at its owner's value is no news.
+func TestWhatWasNotChangedIsNotTold(t *testing.T) {
+	weight := KnobResult{Knob: runtime.KnobCPUWeight, Before: "1024", Actual: "1024", Outcome: Restored}
+	quota := KnobResult{Knob: runtime.KnobCPUQuota, Before: "150000 100000", Actual: "100000 100000", Outcome: Restored}
+	for want, knobs := range map[string][]KnobResult{"restored CPU 1.50→1.00": {weight, quota}, "nothing to restore": {weight}} {
+		if got := (RestoreResult{Knobs: knobs}).Text(); got != want {
+			t.Errorf("%q, want %q", got, want)
+		}
+	}
+	weight.Outcome, weight.Text = Yielded, "somebody else set it"
+	if got := (RestoreResult{Knobs: []KnobResult{weight}}).Text(); !strings.Contains(got, weight.Text) {
+		t.Errorf("%q does not say who set it", got)
+	}
+}
+
 // TestWhatIsNotBackIsNamed: a limit that is not safe to lower is no success either.
 func TestWhatIsNotBackIsNamed(t *testing.T) {
 	pending := []KnobResult{{Outcome: Restored, Text: "fine"}, {Outcome: Pending, Text: "memory.limit 1000 is pending: memory in use needs 2000 MiB"}}

@@ -231,6 +231,9 @@ func (l *Agent) undone(results []actuator.RestoreResult, kind state.RecordKind, 
 			l.edge.restore(r)
 		}
 		for _, k := range r.Knobs {
+			if kind == state.RecordRestore && k.AsItWas() {
+				continue
+			}
 			rec := state.Record{UnixNs: now, Kind: kind, Key: r.Key, Name: r.Name, Plan: o.Plan, Policy: o.Policy,
 				Knob: k.Knob, From: k.Before, To: k.Target, Actual: k.Actual}
 			rec.Text = fmt.Sprintf("%s: %s", k.Knob.Text(k.Before, k.Actual), why)
