@@ -184,6 +184,28 @@ func TestRestoreHoldsUntilResume(t *testing.T) {
 	})
 }
 
+// What stood at its owner's value when it was restored is no line of the history.
+func TestWhatWasNotChangedIsNoRecord(t *testing.T) {
+	bubble(t, func(t *testing.T, n *node) {
+		c := n.job("train")
+		d := n.start(nil)
+		d.until("train", "a change", isChanged)
+		back := func(before runtime.Value) actuator.KnobResult {
+			return actuator.KnobResult{Knob: runtime.KnobCPUWeight, Before: before, Target: "77", Actual: "77", Outcome: actuator.Restored}
+		}
+		if err := d.do(t.Context(), func() {
+			d.undone([]actuator.RestoreResult{{Key: c.Key(), Name: "train", Outcome: actuator.Restored, Knobs: []actuator.KnobResult{back("77"), back("78")}}},
+				state.RecordRestore, "by hand", control.Order{})
+		}); err != nil {
+			t.Fatal(err)
+		}
+		d.stop(false)
+		if was, back := n.history.count("cpu.weight 77→77"), n.history.count("cpu.weight 78→77"); was > 0 || back != 1 {
+			t.Errorf("%d records of what was not changed, %d of what was", was, back)
+		}
+	})
+}
+
 // A disk that refuses the hold keeps no original from going back.
 func TestRestoreWithoutADisk(t *testing.T) {
 	bubble(t, func(t *testing.T, n *node) {

@@ -42,4 +42,13 @@ func TestOutcomesAreTold(t *testing.T) {
 			t.Errorf("no words of %s", o)
 		}
 	}
+	report, err := os.ReadFile("../../../../tuner/page/assets/report.js")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, lost, _ := strings.Cut(string(report), `section("Lost, in these trials"`)
+	lost, _, _ = strings.Cut(lost, "\n")
+	if !strings.Contains(lost, `"unproven"`) || strings.Contains(lost, `"withdrawn"`) { // it is the same trial, told once more
+		t.Errorf("of what is lost the page lists %s", lost)
+	}
 }
