@@ -67,6 +67,16 @@ type CUDAProcess struct {
 	Thinned bool `json:"thinned,omitempty"`
 }
 
+// LatestNs is CLOCK_MONOTONIC of the latest call of any process; 0: none.
+func (c *CUDA) LatestNs() (ns int64) {
+	if c != nil {
+		for _, p := range c.Processes {
+			ns = max(ns, p.LastNs)
+		}
+	}
+	return ns
+}
+
 // CUDAThread holds what one thread called.
 type CUDAThread struct {
 	TID int32 `json:"tid"` // host

@@ -226,8 +226,7 @@ func (c *Controller) measureOutside(h probes.Host) {
 	wall := float64(h.AtNs - prev.AtNs)
 	busy := float64(h.BusyNs-min(h.BusyNs, prev.BusyNs)) / wall
 	idle := float64(h.IdleNs+h.IOWaitNs-min(h.IdleNs+h.IOWaitNs, prev.IdleNs+prev.IOWaitNs)) / wall
-	c.idleCPUs = append(c.idleCPUs, idle)
-	c.idleCPUs = slices.Clone(c.idleCPUs[max(0, len(c.idleCPUs)-3):])
+	c.idleCPUs = append(slices.Clone(c.idleCPUs[max(0, len(c.idleCPUs)-2):]), idle)
 	for _, s := range c.all { // sorted: sums of floats depend on their order
 		if n := len(s.obs.Uses); n > 0 && s.obs.Uses[n-1].EndNs == h.AtNs {
 			busy -= s.obs.Uses[n-1].CPUs

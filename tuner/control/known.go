@@ -149,9 +149,7 @@ func (c *Controller) teach(s *containerState, r observe.Reading, d *Decision) {
 	case policies.ClassIdle, policies.ClassInteractive, policies.ClassUnknown, "":
 		return
 	}
-	if n.firstNs == 0 {
-		n.firstNs = c.now()
-	}
+	n.firstNs = cmp.Or(n.firstNs, c.now())
 	p, ok := profiles.Of(r, profiles.FactsOf(s.c.Image, s.key, c.last.Host.Devices))
 	if !ok || r.Aggregated || verdict.Unsteady(k, r, c.stolen.Share) != "" {
 		return

@@ -51,11 +51,7 @@ type News struct {
 // usually takes: what is taken beyond that by more than MaxSteal is no evidence. fixed: ticks per step
 // are not to be learned now, since a rate is being compared in today's unit.
 func (s *State) Add(k *policies.Constants, sample probes.Sample, host probes.Host, watched bool, stolen float64, fixed bool) (news News) {
-	if sample.CUDA != nil {
-		for _, p := range sample.CUDA.Processes {
-			s.LaunchedNs = max(s.LaunchedNs, p.LastNs)
-		}
-	}
+	s.LaunchedNs = max(s.LaunchedNs, sample.CUDA.LatestNs())
 	slice := s.differ.Next(sample, host)
 	if slice == nil || slice.EndNs <= slice.StartNs {
 		return News{}
