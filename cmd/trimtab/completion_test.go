@@ -4,6 +4,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -70,5 +71,27 @@ func TestCompletionInShells(t *testing.T) {
 				t.Errorf("a name was offered, or done:\n%s", o.text())
 			}
 		})
+	}
+}
+
+// TestCompletionInFish: fish says what it would complete a line to.
+func TestCompletionInFish(t *testing.T) {
+	if _, err := exec.LookPath("fish"); err != nil {
+		t.Skip("needs fish: apt-get install fish")
+	}
+	sh := newShell(t, calledSo{names: []string{"resnet-a", "resnet-b", "transformer", "$(touch pwned)", "trap;touch pwned", "(touch pwned)", "tr\u202eap"}})
+	for line, want := range map[string]string{
+		"trimtab explain tr":   "transformer\n",
+		"trimtab explain r":    "resnet-a\nresnet-b\n",
+		"trimtab history --ch": "--changed\n",
+	} {
+		out, code := sh.run(`fish --no-config -c 'trimtab completion fish | source; complete --do-complete "` + line + `"'`)
+		offered := regexp.MustCompile(`(?m)\t.*$`).ReplaceAllString(out, "") // what it is stands behind a tab
+		if code != 0 || offered != want {
+			t.Errorf("%s: %d, %q", line, code, out)
+		}
+	}
+	if _, err := os.Stat(filepath.Join(sh.dir, "pwned")); err == nil {
+		t.Error("a name was done")
 	}
 }
