@@ -11,8 +11,8 @@ import (
 )
 
 // TestAlertsOfADaemonInTrouble: a GPU is held idle, another container lost its own and nobody may
-// repair that, memory cannot go back while it is used, and the daemon has less memory than it
-// needs: a real Prometheus tells of each.
+// repair that, the driver reports an error of a GPU, memory cannot go back while it is used, and the
+// daemon has less memory than it needs: a real Prometheus tells of each.
 func TestAlertsOfADaemonInTrouble(t *testing.T) {
 	const ownMiB = 300
 	node := gpuNode(t)
@@ -25,11 +25,14 @@ func TestAlertsOfADaemonInTrouble(t *testing.T) {
 	known(t, d, lost)
 	lost.lose(t)
 	until(t, d, grows.Name, "memory beyond its owner's limit", func(c state.Container) bool { return c.MemoryUse.Held > 1.5*ownMiB*mib })
+	if err := node.Set(t.Context(), 1, "xid", "79"); err != nil { // of the GPU that nobody holds
+		t.Fatal(err)
+	}
 	tell(t, grows) // it keeps more than its owner's limit, and grows no more
 	if out, err := d.Run(t.Context(), "disable", grows.Name); err != nil {
 		t.Fatal(err, out)
 	}
-	for _, alert := range []string{"GPUAccessLost", "GPUAccessNotRepaired", "GPUHeldIdle", "RestoreOwed", "OverBudget"} {
+	for _, alert := range []string{"GPUAccessLost", "GPUAccessNotRepaired", "GPUError", "GPUHeldIdle", "RestoreOwed", "OverBudget"} {
 		fires(t, p, alert)
 	}
 	c, err := d.Container(t.Context(), idle.Name)
