@@ -69,6 +69,7 @@ find_missing() {
 		want curl curl # as the pages ask the API
 		want zstd zstd # as the pages unpack
 		want zsh zsh # the tab key is pressed in it
+		want fish fish # it is asked what it completes
 		want lua5.1 lua5.1 # Slurm's plugin of docs/examples/place runs, alone and in Slurm's controller
 		want slurmctld slurmctld
 		want sbatch slurm-client
