@@ -17,6 +17,7 @@ const (
 	// shownLines and shownWide are how much of an answer the page shows.
 	shownLines, shownWide = 28, 130
 	trainQuota            = "15000 100000"
+	ownCPU                = `(?m)^own CPU +[0-9]` // not: not measured yet
 )
 
 // answer is what must hold of one command of the page, beside its success.
@@ -159,14 +160,21 @@ func firstDay() map[string][]answer {
 			return o.Stdout + o.Stderr, o.Code == 0
 		})
 	}
+	measured := func(t *testing.T, m *machine) { // what it costs is known some ten seconds after its start
+		until(t, "what trimtab uses", func() (string, bool) {
+			o := m.try(t, "trimtab status")
+			return o.Stdout + o.Stderr, regexp.MustCompile(ownCPU).MatchString(o.Stdout)
+		})
+	}
 	return map[string][]answer{
 		`mkdir -p /etc/trimtab/conf.d && printf 'mode: observe\nwatch: all\n' >/etc/trimtab/conf.d/site.yaml`: {{}},
 		`apt-get install -y ./trimtab_` + version + `_amd64.deb`:                                              {{quiet: true, then: running}},
 		`trimtab doctor`: {{codes: []int{1}, wants: []string{`^this host can be tuned`}}},
 		`trimtab status`: {
-			{wants: []string{version, `observe`}},
-			{wants: []string{newer, `tune`, `1 changed`}, ready: func(t *testing.T, m *machine) {
+			{ready: measured, wants: []string{version, `observe`, ownCPU}},
+			{wants: []string{newer, `tune`, `1 changed`, ownCPU}, ready: func(t *testing.T, m *machine) {
 				running(t, m)
+				measured(t, m)
 				m.untilContainer(t, "train", "the change is known to the new version", changed)
 			}},
 		},
