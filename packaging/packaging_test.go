@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"text/template"
 
 	"go.yaml.in/yaml/v3"
 
@@ -94,8 +95,74 @@ func TestAlertsAreComplete(t *testing.T) {
 		t.Errorf("alerts are %v, want %v", names, want)
 	}
 	count := []string{8: "eight", 9: "nine", 10: "ten", 11: "eleven", 12: "twelve"}[len(names)]
-	if !strings.Contains(read(t, "../docs/dashboards.md"), "| "+count+" alerts, ") {
-		t.Errorf("docs/dashboards.md does not say that there are %s alerts", count)
+	page := read(t, "../docs/dashboards.md")
+	if !strings.Contains(page, "| "+count+" alerts, ") || !strings.Contains(page, "\n- All "+count+" fire from a real daemon's own state") {
+		t.Errorf("docs/dashboards.md does not say that there are %s alerts, and that all fire from a daemon", count)
+	}
+	if live := firedLive(t); !slices.Equal(live, slices.Sorted(slices.Values(want))) {
+		t.Errorf("test/e2e has a daemon fire %v, want each alert", live)
+	}
+}
+
+// firedLive are the alerts that test/e2e waits for, of a daemon that a real Prometheus scrapes.
+func firedLive(t *testing.T) []string {
+	t.Helper()
+	files, err := filepath.Glob("../test/e2e/*_test.go")
+	if err != nil || len(files) == 0 {
+		t.Fatal(files, err)
+	}
+	waits := regexp.MustCompile(`\bfires\(t, p, "(\w+)"\)|\bfor _, alert := range \[\]string\{([^}]*)\} \{\n\s*fires\(t, p, alert\)`)
+	found := map[string]bool{}
+	for _, file := range files {
+		for _, m := range waits.FindAllStringSubmatch(read(t, file), -1) {
+			for _, name := range regexp.MustCompile(`\w+`).FindAllString(m[1]+m[2], -1) {
+				found[name] = true
+			}
+		}
+	}
+	return slices.Sorted(maps.Keys(found))
+}
+
+// TestAlertsRunbooksBecomeLinks: the template that docs/dashboards.md shows makes a URL of each
+// runbook. reReplaceAll is as Alertmanager defines it.
+func TestAlertsRunbooksBecomeLinks(t *testing.T) {
+	shown := regexp.MustCompile(`(?m)^\{\{ reReplaceAll .*\}\}$`).FindString(read(t, "../docs/dashboards.md"))
+	link, err := template.New("").Funcs(template.FuncMap{"reReplaceAll": func(pattern, by, text string) string {
+		return regexp.MustCompile(pattern).ReplaceAllString(text, by)
+	}}).Parse(shown)
+	if err != nil || shown == "" {
+		t.Fatalf("%q: %v", shown, err)
+	}
+	runbooks := regexp.MustCompile(`(?m)^ +runbook: (\S+)$`).FindAllStringSubmatch(read(t, "alerts/trimtab.rules.yml"), -1)
+	for _, m := range runbooks {
+		var out strings.Builder
+		if err := link.Execute(&out, map[string]map[string]string{"Annotations": {"runbook": m[1]}}); err != nil {
+			t.Fatal(err)
+		}
+		if !regexp.MustCompile(`^https://docs\.example\.com/trimtab/troubleshooting\.md#[a-z]+$`).MatchString(out.String()) {
+			t.Errorf("%s becomes %s", m[1], &out)
+		}
+	}
+	if len(runbooks) < 10 {
+		t.Errorf("%d runbooks were found", len(runbooks))
+	}
+}
+
+// TestDashboardOfWhatItWasWorth: each term of the report has a panel on the fleet page, of GPUs and of CPUs.
+func TestDashboardOfWhatItWasWorth(t *testing.T) {
+	var all []string
+	for _, p := range dashboardFiles(t)["grafana/trimtab-fleet.json"].Panels {
+		for _, q := range p.Targets {
+			all = append(all, q.Expr)
+		}
+	}
+	asked := strings.Join(all, "\n")
+	for _, want := range []string{`trimtab_team_held_seconds_total\{[^}]*cause!~.*resource="gpu"`, `trimtab_team_held_seconds_total\{[^}]*cause!~.*resource="cpu"`, `actionable_seconds_total\{.*resource="gpu"`,
+		`team_saved_seconds_total\{.*resource="gpu"`, `team_saved_seconds_total\{.*resource="cpu"`, `team_trial_lost_seconds_total\{.*resource="gpu"`, `team_lent_cpu_seconds_total\{`,
+		`sum by \(team, resource, cause\) .*trimtab_team_held_seconds_total`} {
+		if !regexp.MustCompile(want).MatchString(asked) {
+			t.Errorf("the fleet page does not ask for %s", want)
+		}
 	}
 }
 

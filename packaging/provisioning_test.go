@@ -195,7 +195,8 @@ func (m monitoring) checkAsked(say func(string, ...any), page map[string]any) {
 	}
 	walk(page, func(key string, value any) {
 		if source, is := value.(map[string]any); is && key == "datasource" {
-			if uid := source["uid"]; source["type"] != m.sources.Datasources[0].Type || uid != "${datasource}" && uid != m.sources.Datasources[0].UID && uid != "-- Grafana --" {
+			uid, kind := source["uid"], source["type"]
+			if own := uid == "-- Grafana --" && kind == "grafana"; !own && (kind != m.sources.Datasources[0].Type || uid != "${datasource}" && uid != m.sources.Datasources[0].UID) {
 				say("asks the data source %v", source)
 			}
 		}
@@ -208,7 +209,7 @@ func (m monitoring) checkAsked(say func(string, ...any), page map[string]any) {
 	})
 }
 
-// walk calls do with each value of a page, and the key of the object that it is in.
+// walk calls do with each value of a page, and its key, if it is in an object.
 func walk(value any, do func(key string, value any)) {
 	switch v := value.(type) {
 	case map[string]any:
@@ -218,6 +219,7 @@ func walk(value any, do func(key string, value any)) {
 		}
 	case []any:
 		for _, value := range v {
+			do("", value)
 			walk(value, do)
 		}
 	}
@@ -246,6 +248,8 @@ func TestProvisioningThatDoesNotFitIsTold(t *testing.T) {
 		{"compose/provisioning/dashboards/trimtab.yaml", "path: /var/lib/grafana/dashboards", "path: /etc/dashboards", "the provider's folder"},
 		{"compose/provisioning/dashboards/trimtab.yaml", "type: file", "type: url", "providers: "},
 		{"grafana/trimtab.json", `"uid": "${datasource}"`, `"uid": "P1809F7CD0C75ACF3"`, "asks the data source"},
+		{"grafana/trimtab.json", `"uid": "-- Grafana --"`, `"uid": "-- Graphana --"`, "asks the data source"},
+		{"grafana/trimtab-job.json", `"container:$container"`, `"container:$job"`, "$job is not defined"},
 		{"grafana/trimtab.json", `"name": "team"`, `"name": "teams"`, "$team is not defined"},
 		{"grafana/trimtab.json", `"query": "prometheus"`, `"query": "loki"`, "is of data sources of type"},
 		{"grafana/trimtab-job.json", `"uid": "trimtab-job"`, `"uid": "trimtab-fleet"`, "its uid is"},

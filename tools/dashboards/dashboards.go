@@ -1,5 +1,10 @@
 package main
 
+import (
+	"fmt"
+	"strings"
+)
+
 const (
 	fleetUID, hostUID, jobUID = "trimtab-fleet", "trimtab", "trimtab-job"
 
@@ -36,6 +41,22 @@ func fleet() dashboard {
 			graph("Hosts with parts that do not work", "Probes and engines that are down, by host. What is lost says `trimtab doctor`.", 12, "short", false, hostUID,
 				query{`count by (instance) (trimtab_probe_up{` + ofHost + `} == 0)`, "{{instance}}: probes"},
 				query{`count by (instance) (trimtab_engine_up{` + ofHost + `} == 0)`, "{{instance}}: engines"}),
+			worth("Held, 7 days", "GPU-hours and CPU-hours that somebody held. These six figures are the terms of `trimtab report`.", "held", ofTeam),
+			worth("Stalled, 7 days", "Hours in use and not computing, whatever it was that they waited for.", "held", ofTeam+`,cause!~"compute|device|idle|not_known"`),
+			worth("Actionable, 7 days", "The stalled hours that the verdict's relief would shorten.", "actionable", ofTeam),
+			worth("Saved, 7 days", "Hours that proven changes saved, by the lower bound of their trials.", "saved", ofTeam),
+			worth("Lost in trials, 7 days", "Hours lost in trials that were taken back.", "trial_lost", ofTeam),
+			figure("Lent, 7 days", "CPU-hours used above owners' quotas.", "short", hours("trimtab_team_lent_cpu_seconds_total", ofTeam, "", "7d")+` or vector(0)`),
+			graph("GPUs, by what they are held for", "How many GPUs go into each cause; idle and not known too.", 12, "short", true, "",
+				query{`sum by (cause) (rate(trimtab_team_held_seconds_total{` + ofTeam + `,resource="gpu"}` + over + `))`, "{{cause}}"}),
+			graph("CPUs, by what they are held for", "How many CPUs go into each cause; idle and not known too.", 12, "short", true, "",
+				query{`sum by (cause) (rate(trimtab_team_held_seconds_total{` + ofTeam + `,resource="cpu"}` + over + `))`, "{{cause}}"}),
+			{kind: "table", title: "Hours held, by team and cause, 7 days", text: "GPU-hours and CPU-hours, the fifty largest. `trimtab report --by cause` has them all.", width: 12, high: 9, unit: "short",
+				queries: []query{{`topk(50, ` + hours("trimtab_team_held_seconds_total", ofTeam, "team, resource, cause", "7d") + `)`, ""}}},
+			graph("Saved, lost and lent in a day, by team", "Hours of the last 24: saved by proven changes, lost in trials, lent above quotas.", 12, "short", false, "",
+				query{hours("trimtab_team_saved_seconds_total", ofTeam, "team, resource", "1d"), "{{team}}: {{resource}} saved"},
+				query{hours("trimtab_team_trial_lost_seconds_total", ofTeam, "team, resource", "1d"), "{{team}}: {{resource}} lost"},
+				query{hours("trimtab_team_lent_cpu_seconds_total", ofTeam, "team", "1d"), "{{team}}: cpu lent"}),
 			{kind: "table", title: "Versions", text: "The version that each host runs.", width: 24, high: 8, unit: "short", link: hostUID,
 				queries: []query{{`trimtab_build_info{` + ofHost + `}`, ""}}},
 		}}
@@ -84,7 +105,7 @@ const ofContainer = ofHost + `,container=~"$container",team=~"$team"`
 
 // job is one container: what bounds it, what was changed, did it help?
 func job() dashboard {
-	return dashboard{file: "trimtab-job.json", uid: jobUID, title: "trimtab: one job",
+	return dashboard{file: "trimtab-job.json", uid: jobUID, title: "trimtab: one job", told: "container:$container",
 		variables: []variable{{name: "instance", label: "Host", metric: "trimtab_build_info", one: true},
 			{name: "container", label: "Container", metric: `trimtab_container_info{instance="$instance"}`, one: true}},
 		panels: []panel{
@@ -131,4 +152,26 @@ func figure(title, text, unit string, exprs ...string) panel {
 
 func graph(title, text string, width int, unit string, stacked bool, link string, queries ...query) panel {
 	return panel{kind: "timeseries", title: title, text: text, width: width, high: 9, unit: unit, stacked: stacked, link: link, queries: queries}
+}
+
+// worth is a term of the report, of GPUs and of CPUs. Where nothing was counted it is 0.
+func worth(title, text, term, of string) panel {
+	p := figure(title, text, "short")
+	for _, resource := range []string{"gpu", "cpu"} {
+		p.queries = append(p.queries, query{hours("trimtab_team_"+term+"_seconds_total", of+`,resource="`+resource+`"`, "", "7d") + ` or vector(0)`, strings.ToUpper(resource)})
+	}
+	return p
+}
+
+// hours sums a counter of seconds as `trimtab report --prometheus` does: a daemon that two jobs scrape counts once.
+func hours(metric, of, by, during string) string {
+	labels := "instance, team, resource, cause"
+	if strings.Contains(metric, "lent") { // it has no others
+		labels = "instance, team"
+	}
+	sum := "sum"
+	if by != "" {
+		sum += " by (" + by + ")"
+	}
+	return fmt.Sprintf("%s (max by (%s) (increase(%s{%s}[%s]))) / 3600", sum, labels, metric, of, during)
 }

@@ -35,6 +35,7 @@ type dashboard struct {
 	file, uid, title string
 	variables        []variable
 	panels           []panel
+	told             string // a tag of those annotations that concern the page; none: all of trimtab's
 }
 
 // variable is a choice at the head of a page, of the values of a metric's label.
@@ -76,7 +77,7 @@ func (d dashboard) render() ([]byte, error) {
 		x, row = x+p.width, max(row, p.high)
 	}
 	page := object{"title": d.title, "uid": d.uid, "tags": []string{"trimtab"}, "schemaVersion": 39, "version": 1, "editable": true,
-		"refresh": "30s", "time": object{"from": "now-6h", "to": "now"}, "timezone": "browser", "annotations": object{"list": []object{}},
+		"refresh": "30s", "time": object{"from": "now-6h", "to": "now"}, "timezone": "browser", "annotations": object{"list": []object{d.annotations()}},
 		"templating": object{"list": variables}, "panels": panels,
 		"links": []object{{"type": "dashboards", "tags": []string{"trimtab"}, "asDropdown": false, "includeVars": true, "keepTime": true, "title": "trimtab"}}}
 	var text bytes.Buffer
@@ -85,6 +86,16 @@ func (d dashboard) render() ([]byte, error) {
 	e.SetIndent("", "  ")
 	err := e.Encode(page)
 	return text.Bytes(), err
+}
+
+// annotations asks for what `notify: {grafana: …}` writes, by its tags. All of them have to fit.
+func (d dashboard) annotations() object {
+	tags := []string{"trimtab"}
+	if d.told != "" {
+		tags = append(tags, d.told)
+	}
+	return object{"name": "trimtab's decisions", "enable": true, "iconColor": "blue", "datasource": object{"type": "grafana", "uid": "-- Grafana --"},
+		"target": object{"type": "tags", "tags": tags, "matchAny": false, "limit": 100}}
 }
 
 func source() object { return object{"type": "prometheus", "uid": "${datasource}"} }

@@ -311,6 +311,49 @@ func TestGrafana(t *testing.T) {
 	}
 }
 
+// TestGrafanaPagesAskWhatIsWritten: each packaged page asks for annotations, by tags that one has.
+func TestGrafanaPagesAskWhatIsWritten(t *testing.T) {
+	files, err := filepath.Glob("../../packaging/grafana/*.json")
+	if err != nil || len(files) != 3 {
+		t.Fatal(files, err)
+	}
+	written := annotationOf(event.Event{Kind: event.Kept, Host: "node7", Record: &state.Record{Name: "train"}}).Tags
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var page struct {
+			Annotations struct {
+				List []struct {
+					Enable     bool
+					Datasource struct{ Type, UID string }
+					Target     struct {
+						Type     string
+						Tags     []string
+						MatchAny *bool
+					}
+				}
+			}
+		}
+		if err := json.Unmarshal(text, &page); err != nil || len(page.Annotations.List) != 1 {
+			t.Fatalf("%s: %v: %d queries of annotations", file, err, len(page.Annotations.List))
+		}
+		q := page.Annotations.List[0]
+		if !q.Enable || q.Datasource.UID != "-- Grafana --" || q.Target.Type != "tags" || q.Target.MatchAny == nil || *q.Target.MatchAny || !slices.Contains(q.Target.Tags, "trimtab") {
+			t.Errorf("%s: %+v", file, q)
+		}
+		for _, tag := range q.Target.Tags {
+			if tag = strings.ReplaceAll(tag, "$container", "train"); !slices.Contains(written, tag) {
+				t.Errorf("%s asks for %q; written are %q", file, tag, written)
+			}
+		}
+		if strings.HasSuffix(file, "-job.json") != (len(q.Target.Tags) == 2) {
+			t.Errorf("%s asks for %q", file, q.Target.Tags)
+		}
+	}
+}
+
 func TestChecksTellNothing(t *testing.T) {
 	for _, tt := range []struct {
 		status int

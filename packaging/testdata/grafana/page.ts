@@ -1,5 +1,6 @@
 // A dashboard's file by Grafana's own schema, the options of each kind of panel included.
-import type {Dashboard, Panel as AnyPanel, VariableModel} from '@grafana/schema';
+import type {AnnotationQuery, Dashboard, Panel as AnyPanel, VariableModel} from '@grafana/schema';
+import type {AnnotationTarget} from './node_modules/@grafana/schema/dist/types/raw/dashboard/x/types.gen';
 import type * as stat from './node_modules/@grafana/schema/dist/types/raw/composable/stat/panelcfg/x/types.gen';
 import type * as table from './node_modules/@grafana/schema/dist/types/raw/composable/table/panelcfg/x/types.gen';
 import type * as timeseries from './node_modules/@grafana/schema/dist/types/raw/composable/timeseries/panelcfg/x/types.gen';
@@ -26,12 +27,17 @@ type Panel = PanelOf<'stat', stat.Options, {}>
 // Grafana writes the query of a variable a second time, as its definition; the schema leaves that out.
 type Variable = InFile<VariableModel> & {definition?: string};
 
-export type Page = Omit<InFile<Dashboard>, 'panels' | 'templating'> & {panels: Panel[]; templating: {list: Variable[]}};
+// An annotation query is one of Grafana's own data source, by tags.
+type Annotations = Omit<AnnotationQuery, 'target'> & {target: AnnotationTarget};
+
+export type Page = Omit<InFile<Dashboard>, 'panels' | 'templating' | 'annotations'> & {panels: Panel[]; templating: {list: Variable[]}; annotations: {list: Annotations[]}};
 
 // The check finds what Grafana has no word for.
 // @ts-expect-error
-export const badOption: Page = {templating: {list: []}, panels: [{type: 'stat', options: {colorMode: 'colorful'}}]};
+export const badOption: Page = {annotations: {list: []}, templating: {list: []}, panels: [{type: 'stat', options: {colorMode: 'colorful'}}]};
 // @ts-expect-error
-export const badKind: Page = {templating: {list: []}, panels: [{type: 'statistic'}]};
+export const badKind: Page = {annotations: {list: []}, templating: {list: []}, panels: [{type: 'statistic'}]};
 // @ts-expect-error
-export const badField: Page = {templating: {list: []}, panels: [{type: 'stat', fieldConfig: {defaults: {units: 'short'}, overrides: []}}]};
+export const badField: Page = {annotations: {list: []}, templating: {list: []}, panels: [{type: 'stat', fieldConfig: {defaults: {units: 'short'}, overrides: []}}]};
+// @ts-expect-error
+export const badTarget: Page = {templating: {list: []}, panels: [], annotations: {list: [{name: 'a', enable: true, iconColor: 'blue', target: {type: 'tags', tag: ['trimtab'], matchAny: false, limit: 100}}]}};
