@@ -97,16 +97,17 @@ func TestMakeInstall(t *testing.T) {
 		t.Fatalf("tracked.sh: %v\n%s", err, out)
 	}
 	standIn(t, filepath.Join(checkout, "bin/trimtab"))
-	target := func(name string) {
+	target := func(line string) {
 		t.Helper()
-		output(t, "make", "-C", checkout, "--old-file=build", name, "DESTDIR="+dir, "PREFIX=/usr/local")
+		words := strings.Fields(line)
+		output(t, words[0], append([]string{"-C", checkout, "--old-file=build", "DESTDIR=" + dir, "PREFIX=/usr/local"}, words[1:]...)...)
 	}
-	target("install")
+	target("make install")
 	want := stage(t)
 	if diff := cmp.Diff(slices.DeleteFunc(files(t, want), func(f string) bool { return path.Base(f) == "trimtab-nvml" }), files(t, dir)); diff != "" { // the copy has none
 		t.Errorf("installed (-by the installer +by make):\n%s", diff)
 	}
-	target("uninstall")
+	target("make uninstall")
 	if got := files(t, dir); !slices.Equal(got, []string{"/etc/trimtab/trimtab.yaml"}) {
 		t.Errorf("left behind: %v", got)
 	}

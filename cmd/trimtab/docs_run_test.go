@@ -22,10 +22,10 @@ import (
 
 // elsewhereFile says of each command that is not run here which test names it, or why none does:
 //
-//	COMMAND | FILE: TEXT      FILE, of a test or a target, has TEXT; that it runs it is not proved here
-//	COMMAND | not run: WHY         but make says what it would do
+//	COMMAND | FILE: TEXT      FILE, of a test or a target, has TEXT, which spells the command (docs_pin_test.go)
+//	COMMAND | not run: WHY         but the target, the program or the test is there
 //
-// A * stands for anything.
+// A * stands for anything. `go test` need not be listed: `make test` runs the tests, if they are there.
 const elsewhereFile = "testdata/docs-commands.list"
 
 // notRun is how a command is listed that nobody runs.
@@ -37,7 +37,7 @@ const walkedPage = "docs/first-day.md"
 // TestDocsCommandsRun: each command of the pages is run, here against a daemon that was played a
 // recording, or by another test; or it is listed, with the reason why nothing runs it.
 func TestDocsCommandsRun(t *testing.T) {
-	for _, tool := range []string{"bash", "curl", "ssh", "tar", "zstd"} {
+	for _, tool := range []string{"bash", "curl", "make", "openssl", "ssh", "systemd-analyze", "tar", "zstd"} {
 		if _, err := exec.LookPath(tool); err != nil {
 			t.Skipf("needs %s: the pages' commands are run with it", tool)
 		}
@@ -53,11 +53,18 @@ func TestDocsCommandsRun(t *testing.T) {
 		at := all[line]
 		if how, listed := elsewhere.of(line); listed {
 			counts[how]++
-			if how == notRun && strings.HasPrefix(line, "make ") {
-				if out, err := dryMake(t, line); err != nil {
-					t.Errorf("%s: $ %s: %v\n%s", at, line, err, out)
+			if how == notRun {
+				if err := isThere(t, line); err != nil {
+					t.Errorf("%s: $ %s: %v", at, line, err)
 				}
 			}
+			continue
+		}
+		if strings.HasPrefix(line, "go test ") {
+			if err := isThere(t, line); err != nil {
+				t.Errorf("%s: $ %s: %v", at, line, err)
+			}
+			counts["tests"]++
 			continue
 		}
 		if strings.HasPrefix(at, walkedPage) && !strings.HasPrefix(line, "trimtab ") {
@@ -82,21 +89,11 @@ func TestDocsCommandsRun(t *testing.T) {
 	for line := range moved {
 		t.Errorf("no page has %q", line)
 	}
-	t.Logf("docs commands: %d of %d run here, %d walked by test/vm, %d named in other tests; %d are listed with why not", counts["here"], len(all), counts["walked"], counts["named"], counts[notRun])
-	if counts["here"] < 93 {
-		t.Errorf("%d of %d commands are run: there were more", counts["here"], len(all))
+	t.Logf("docs commands: %d of %d run here, %d walked by test/vm, %d spelled in other tests; %d are tests or benchmarks that are there; %d are listed with why not",
+		counts["here"], len(all), counts["walked"], counts["named"], counts["tests"], counts[notRun])
+	if counts["here"] < 105 || len(all) < 250 {
+		t.Errorf("%d of %d commands are run: there were more, of more", counts["here"], len(all))
 	}
-}
-
-// dryMake has make say what it would do: of what nobody runs, the target and its variables are there.
-func dryMake(t *testing.T, line string) ([]byte, error) {
-	t.Helper()
-	if _, err := exec.LookPath("make"); err != nil {
-		t.Skip("needs make: the pages' targets are looked up with it")
-	}
-	cmd := exec.CommandContext(t.Context(), "bash", "-c", "make --dry-run "+strings.TrimPrefix(line, "make "))
-	cmd.Dir = "../.."
-	return cmd.CombinedOutput()
 }
 
 // movedHere are commands of the pages with what is run for them: what they name without an
@@ -117,6 +114,29 @@ func movedHere(t *testing.T, sh *shell) map[string]string {
 		"cp -r /usr/share/trimtab ~/trimtab-monitoring && cd ~/trimtab-monitoring/compose": "cp -r '" + packaging + "' ~/trimtab-monitoring && cd ~/trimtab-monitoring/compose && ls compose.yaml ../grafana/trimtab.json",
 		"tar -C dist -xf gpu-check.tar.zst":                                                "tar -C dist -xf gpu-check.tar.zst && cmp dist/bin/trimtab built",
 	}
+	checkout, err := filepath.Abs("../..")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, program := range []string{"docker", "ctr"} { // test/e2e runs them; here it is seen what the shell makes of the line
+		sh.write(".bin/"+program, "#!/bin/sh\necho "+program+" \"$@\"\n")
+	}
+	if out, code := sh.run("chmod +x .bin/* && mkdir -p was/trimtab/originals root && touch was/trimtab/originals/KEY.json"); code != 0 {
+		t.Fatal(out)
+	}
+	maps.Copy(out, map[string]string{
+		"devices=$(trimtab place --docker IMAGE) && docker run $devices IMAGE python train.py":            "devices=$(trimtab place --docker IMAGE) && docker run $devices IMAGE python train.py | grep '^docker run .*IMAGE python train.py$'",
+		"docker run $(trimtab place --docker IMAGE) IMAGE python train.py":                                "docker run $(trimtab place --docker IMAGE) IMAGE python train.py | grep '^docker run .*IMAGE python train.py$'",
+		"ctr run $(trimtab place --containerd IMAGE) docker.io/library/IMAGE job python train.py":         "ctr run $(trimtab place --containerd IMAGE) docker.io/library/IMAGE job python train.py | grep '^ctr run .*docker.io/library/IMAGE job python train.py$'",
+		"trimtab place --compose=train IMAGE > gpu.yaml && docker compose -f compose.yaml -f gpu.yaml up": "trimtab place --compose=train IMAGE > gpu.yaml && docker compose -f compose.yaml -f gpu.yaml up && ls gpu.yaml",
+		"touch /etc/trimtab/disabled": "touch disabled && ls disabled",
+		"mkdir -p /etc/trimtab/conf.d && echo 'mode: observe' >/etc/trimtab/conf.d/site.yaml": "mkdir -p conf.d && echo 'mode: observe' >conf.d/site.yaml && trimtab config check --conf-dir conf.d trimtab.yaml | grep 'mode observe'",
+		"mv /var/lib/trimtab/originals /root/":                                                "mv was/trimtab/originals root/ && ls root/originals/KEY.json",
+		"rm -r /etc/trimtab /var/lib/trimtab":                                                 "mkdir -p gone/etc/trimtab gone/lib/trimtab && rm -r gone/etc/trimtab gone/lib/trimtab && ! ls gone/etc/trimtab",
+		"openssl rand -hex 32":                                                                "openssl rand -hex 32 | grep -xE '[0-9a-f]{64}'",
+		"make help":                                                                           "make --no-print-directory -C '" + checkout + "' help",
+		"systemd-analyze security --offline=true --no-pager packaging/trimtab.service": "cd '" + checkout + "' && systemd-analyze security --offline=true --no-pager packaging/trimtab.service",
+	})
 	for _, to := range []string{"/run/trimtab/page.sock", "127.0.0.1:9478"} {
 		line := "ssh -L 9478:" + to + " node7" // no test has a second machine: ssh says what it would forward, whatever this host's files say
 		out[line] = "ssh -F none -G" + strings.TrimPrefix(line, "ssh") + " | grep -F 'localforward 9478 '"
@@ -133,8 +153,16 @@ func TestEveryNewCommandIsMissed(t *testing.T) {
 			t.Errorf("%q would not be missed", line)
 		}
 	}
-	if out, err := dryMake(t, "make never"); err == nil {
-		t.Errorf("a target that is not there passes for one that is:\n%s", out)
+	for _, line := range []string{"make never", "go run ./test/never", "go run ./tuner/state", "go test ./never", "go test ./tuner/state -run Never", "go test ./cmd/trimtab -bench Never", "go test ./cmd/trimtab -never", "go test ./cmd/trimtab -run"} {
+		if isThere(t, line) == nil {
+			t.Errorf("%q is not there, and passes for what is", line)
+		}
+	}
+	for command, text := range map[string]string{"docker update --cpus *": "after somebody's docker update", "docker run --label trimtab.mode=tune*": "trimtab.mode", "apt remove trimtab": "systemctl stop trimtab",
+		"docker run $(trimtab place --docker IMAGE) *": "docker create --name", "make test": `"test", "make"`} {
+		if spells(text, command) {
+			t.Errorf("%q passes for %q", text, command)
+		}
 	}
 	if out, code := newShell(t, playedDaemon(t)).run("trimtab explain nobody"); code == 0 {
 		t.Errorf("a command that fails passes for one that was run:\n%s", out)
@@ -219,12 +247,12 @@ func playedDaemon(t *testing.T) api.Backend {
 }
 
 // commandsOfPages are the distinct commands of the pages, each with a place where it stands:
-// of trimtab wherever they are code, of others where they stand in a block. In the text a program
-// with one word after it is a name (`docker update`); with more, systemd's, the engine's and ssh are commands.
+// of trimtab wherever they are code, of others where they stand in a block. In the text a program of
+// systemd, an engine or a package manager with one word after it is a name (`docker update`).
 func commandsOfPages(t *testing.T) map[string]string {
 	t.Helper()
-	others := regexp.MustCompile(`^(\$ )?((?:apt|apt-get|cat|cp|ctr|curl|dnf|docker|git|go|grep|install|journalctl|make|mkdir|nerdctl|packaging/\S+|ssh|ssh-keygen|systemctl|tar) [^ ]*[^ :](?: .*?)?)( +# .*)?$`)
-	inText := regexp.MustCompile(`^(?:docker|journalctl|ssh|systemctl) \S+ .*$`)
+	others := regexp.MustCompile(`^(\$ )?((?:apt|apt-get|bin/\S+|cat|cp|ctr|curl|dnf|docker|git|go|grep|install|journalctl|jq|kubectl|make|mkdir|mv|nerdctl|nvidia-ctk|openssl|packaging/\S+|rm|ssh|ssh-keygen|systemctl|systemd-analyze|tar|touch|\./\S+|\w+=\$\(\w+) [^ ]*[^ :](?: .*?)?|trimtab .* && [^t].*?)( +# .*)?$`)
+	inText := regexp.MustCompile(`^(?:(?:apt|ctr|dnf|docker|journalctl|kubectl|nvidia-ctk|ssh|systemctl) \S+ .+|(?:\.cache/\S+|bin/\S+|go (?:run|test)|groupdel|jq|make|mkdir|mv|openssl|rm|systemd-analyze|touch|\./\S+) \S.*)$`)
 	out := map[string]string{}
 	add := func(line, at string) {
 		if !strings.HasPrefix(out[line], walkedPage) { // where it is run is where it stands
@@ -281,6 +309,9 @@ func readElsewhere(t *testing.T) (out elsewhereLines) {
 		if what != notRun {
 			if code, err := os.ReadFile(filepath.Join("../..", what)); err != nil || !strings.Contains(string(code), rest) {
 				t.Errorf("%s: %s has no %q: it is not run there (%v)", elsewhereFile, what, rest, err)
+			}
+			if command = strings.TrimSpace(command); !spells(rest, command) && !runsRecipe(t, rest, command) {
+				t.Errorf("%s: %q of %s does not spell %q", elsewhereFile, rest, what, command)
 			}
 			what = "named"
 		}

@@ -210,7 +210,7 @@ func TestOnlyNamedNamespaces(t *testing.T) {
 func TestContainersOfCtr(t *testing.T) {
 	d := runtimetest.NeedContainerd(t, "")
 	d.Start(t)
-	id := d.RunByCtr(t, strings.Fields("--label trimtab.mode=tune")...)
+	id := d.RunByCtr(t, strings.Fields("--label trimtab.mode=tune")...) // ctr run --label trimtab.mode=tune …
 	e := newEngine(t, containerd.Options{Address: d.Address})
 	c, _ := watch(t, e).expect(t, 0, runtime.EventSeen, id)
 	if c.Labels["trimtab.mode"] != "tune" {

@@ -125,9 +125,9 @@ func (b placeBench) sh(line string) string {
 // third waits until one is free.
 func placeInAShellQueue(t *testing.T, real string) {
 	b := newPlaceBench(t, real)
-	cmd := exec.CommandContext(t.Context(), "sh", "queue.sh")
+	cmd := exec.CommandContext(t.Context(), "sh", "-c", "exec ./queue.sh < "+b.dir+"/jobs.txt")
 	cmd.Dir, cmd.Env = b.docs, append(b.env, "QUEUE_PAUSE=0.1")
-	cmd.Stdin = strings.NewReader("train --lr 0.1\n\neval * $(touch " + b.dir + "/no) ; x\ntrain last\n")
+	b.write("jobs.txt", "train --lr 0.1\n\neval * $(touch "+b.dir+"/no) ; x\ntrain last\n")
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}

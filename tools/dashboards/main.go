@@ -88,7 +88,7 @@ func (d dashboard) render() ([]byte, error) {
 	return text.Bytes(), err
 }
 
-// annotations asks for what `notify: {grafana: …}` writes, by its tags. All of them have to fit.
+// annotations asks for what notify.grafana has the daemon write, by its tags. All of them have to fit.
 func (d dashboard) annotations() object {
 	tags := []string{"trimtab"}
 	if d.told != "" {
