@@ -125,9 +125,9 @@ func movedHere(t *testing.T, sh *shell) map[string]string {
 		t.Fatal(out)
 	}
 	maps.Copy(out, map[string]string{
-		"devices=$(trimtab place --docker IMAGE) && docker run $devices IMAGE python train.py":            "devices=$(trimtab place --docker IMAGE) && docker run $devices IMAGE python train.py | grep '^docker run .*IMAGE python train.py$'",
-		"docker run $(trimtab place --docker IMAGE) IMAGE python train.py":                                "docker run $(trimtab place --docker IMAGE) IMAGE python train.py | grep '^docker run .*IMAGE python train.py$'",
-		"ctr run $(trimtab place --containerd IMAGE) docker.io/library/IMAGE job python train.py":         "ctr run $(trimtab place --containerd IMAGE) docker.io/library/IMAGE job python train.py | grep '^ctr run .*docker.io/library/IMAGE job python train.py$'",
+		"devices=$(trimtab place --docker IMAGE) && docker run $devices IMAGE python train.py":            "devices=$(trimtab place --docker IMAGE) && docker run $devices IMAGE python train.py | grep '^docker run --gpus device=GPU-1 IMAGE python train.py$'",
+		"docker run $(trimtab place --docker IMAGE) IMAGE python train.py":                                "docker run $(trimtab place --docker IMAGE) IMAGE python train.py | grep '^docker run --gpus device=GPU-1 IMAGE python train.py$'",
+		"ctr run $(trimtab place --containerd IMAGE) docker.io/library/IMAGE job python train.py":         "ctr run $(trimtab place --containerd IMAGE) docker.io/library/IMAGE job python train.py | grep '^ctr run --gpus 1 docker.io/library/IMAGE job python train.py$'",
 		"trimtab place --compose=train IMAGE > gpu.yaml && docker compose -f compose.yaml -f gpu.yaml up": "trimtab place --compose=train IMAGE > gpu.yaml && docker compose -f compose.yaml -f gpu.yaml up && ls gpu.yaml",
 		"touch /etc/trimtab/disabled": "touch disabled && ls disabled",
 		"mkdir -p /etc/trimtab/conf.d && echo 'mode: observe' >/etc/trimtab/conf.d/site.yaml": "mkdir -p conf.d && echo 'mode: observe' >conf.d/site.yaml && trimtab config check --conf-dir conf.d trimtab.yaml | grep 'mode observe'",

@@ -35,9 +35,10 @@ func TestSimulateText(t *testing.T) {
 	}
 }
 
-// TestCommandsOfThePage: what docs/lab.md begins with simulates what it says.
+// TestCommandsOfThePage: what docs/lab.md begins with simulates what it says, and what it names prints the sources.
 func TestCommandsOfThePage(t *testing.T) {
 	for line, good := range map[string]func(out string) bool{
+		"go run ./test/lab sources":                func(out string) bool { return strings.Contains(out, "Apache") },
 		"go run ./test/lab simulate gpu --seeds 1": func(out string) bool { return strings.Contains(out, "predicted+") && !strings.Contains(out, "synergy") },
 		"go run ./test/lab simulate cpu day --jobs 20 --load 0.9 --seeds 1 --output json": func(out string) bool {
 			var s simulated
