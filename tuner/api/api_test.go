@@ -375,7 +375,7 @@ func TestSinceIsRelativeToTheDaemonsClock(t *testing.T) {
 		t.Fatal(err)
 	}
 	_ = answer.Body.Close()
-	want := api.HistoryQuery{SinceUnixNs: (1_000_000 - 7200) * 1e9, Limit: 100_000}
+	want := api.HistoryQuery{SinceUnixNs: (1_000_000 - 7200) * 1e9, Limit: 10_000}
 	if diff := cmp.Diff([]any{want}, b.asked); diff != "" {
 		t.Error(diff)
 	}
