@@ -148,7 +148,7 @@ type CPUUse struct {
 type Node struct {
 	CPUs      float64 `json:"cpus"`               // online
 	Reserve   float64 `json:"reserve"`            // kept idle
-	Left      float64 `json:"left,omitempty"`     // kept from every loan: beside one of all CPUs this host ran nothing else for seconds
+	Left      float64 `json:"left,omitempty"`     // of the reserve, kept from every loan whether it is idle or not
 	Idle      float64 `json:"idle,omitempty"`     // CPUs that nobody used in the latest two readings, the fewer
 	OtherCPUs float64 `json:"otherCPUs"`          // used by containers that are not enrolled
 	HostCPUs  float64 `json:"hostCPUs,omitempty"` // used by processes outside of all containers
@@ -162,11 +162,14 @@ type Node struct {
 	Objective  Objective `json:"objective,omitempty"`
 }
 
-// MostCPUs is the largest quota that a container may be lent. Programs that read their quota
-// reckon in whole CPUs, so of the reserve whole ones are kept from it: a bound is no use, and
-// what is not idle is not lent.
+// WholeCPUs is what containers may be asked to run on: programs that read their quota reckon in
+// whole CPUs, so of the reserve whole ones are kept.
+func (n Node) WholeCPUs() float64 { return n.CPUs - math.Floor(n.Reserve) }
+
+// MostCPUs is the largest quota that a container may be lent: what is not idle is not lent, so it
+// need not keep all of the reserve.
 func (n Node) MostCPUs(e Enrolment) float64 {
-	most := n.CPUs - max(math.Floor(n.Reserve), n.Left)
+	most := min(n.WholeCPUs(), n.CPUs-min(n.Reserve, n.Left))
 	if e.CPU.Max > 0 {
 		most = min(most, e.CPU.Max)
 	}

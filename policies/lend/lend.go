@@ -69,9 +69,6 @@ func (p Policy) cpu(node policies.Node, j policies.Job) (kind policies.Kind, ch 
 	case lent && now > max(own, ceiling)*(1+p.k.MinStep):
 		to(max(own, ceiling))
 		ch.Take, ch.Reason = true, fmt.Sprintf("no more than %.2f CPUs may be lent to it any more", max(own, ceiling))
-		if node.Left > 0 {
-			ch.Reason += ": with all CPUs lent this host ran nothing else for seconds"
-		}
 		return policies.KindReturn, ch, true
 	case now > back*(1+p.k.MinStep) && j.CPU.LoanBrings < 0:
 		to(back)

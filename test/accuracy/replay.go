@@ -130,7 +130,8 @@ func todaysConfig(raw json.RawMessage, k *policies.Constants) (control.Config, e
 	if err := json.Unmarshal(raw, &recorded); err != nil {
 		return today, fmt.Errorf("recording's config: %w", err)
 	}
-	today.ReserveCPUs, today.ReserveCPUShare, today.MaxTuned, today.ChangesPerMinute = recorded.ReserveCPUs, recorded.ReserveCPUShare, recorded.MaxTuned, recorded.ChangesPerMinute
+	today.ReserveCPUs, today.ReserveCPUShare, today.LeftCPUShare = recorded.ReserveCPUs, recorded.ReserveCPUShare, recorded.LeftCPUShare
+	today.MaxTuned, today.ChangesPerMinute = recorded.MaxTuned, recorded.ChangesPerMinute
 	today.Constants = *k
 	return today, nil
 }

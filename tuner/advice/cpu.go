@@ -109,7 +109,7 @@ func (n node) lends(c state.Container) bool {
 
 // mostCPUs is the largest quota that this host and the container's CPU set can run.
 func (n node) mostCPUs(c state.Container) float64 {
-	most := n.s.Node.MostCPUs(policies.Enrolment{})
+	most := n.s.Node.WholeCPUs()
 	for _, values := range []runtime.Values{c.Original, c.Now} {
 		if cpus, err := runtime.ParseCPUList(string(values[runtime.KnobCpuset])); err == nil && len(cpus) > 0 {
 			most = min(most, float64(len(cpus)))

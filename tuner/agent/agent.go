@@ -170,8 +170,6 @@ type Agent struct {
 	waiting     []work                      // it has found no room with the worker, and must be done
 	undoing     map[string]*wayBack         // by plan
 	ticks       int
-	ticked      time.Time     // when the latest began
-	late        time.Duration // by which one since the latest reading came later than was due
 	// shed says every how many ticks trimtab reads: more than one while it is over its own budget (law: own
 	// budget). Memory that was taken is looked at each tick all the same: a job that needs it back may not
 	// have the time of four.

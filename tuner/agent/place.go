@@ -6,7 +6,6 @@ import (
 	"net/http"
 	"time"
 
-	"github.com/trimtab/trimtab/policies"
 	"github.com/trimtab/trimtab/runtime"
 	"github.com/trimtab/trimtab/tuner/api"
 	"github.com/trimtab/trimtab/tuner/identity"
@@ -74,7 +73,7 @@ func (l *Agent) identify(image string, args []string) identity.Identity {
 // placeHost is what there is to choose from, and who has it.
 func (l *Agent) placeHost(now time.Time) place.Host {
 	s := l.Snapshot()
-	h := place.Host{Devices: l.placeDevices(s), CPUs: s.Node.MostCPUs(policies.Enrolment{}), MemoryBytes: s.Node.Memory, Holds: map[string]*state.Hold{}}
+	h := place.Host{Devices: l.placeDevices(s), CPUs: s.Node.WholeCPUs(), MemoryBytes: s.Node.Memory, Holds: map[string]*state.Hold{}}
 	for _, d := range h.Devices {
 		h.Holds[d.UUID] = l.placed.Of(d.UUID, now)
 	}

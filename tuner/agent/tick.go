@@ -17,7 +17,6 @@ import (
 // tick takes one road: read, decide, act, publish.
 func (l *Agent) tick(ctx context.Context) {
 	l.ticks++
-	l.noteLate(time.Now())
 	l.handOver() // whatever is read
 	if l.ticks%l.shed.Every() != 0 && !l.asked && !l.control.TookMemory() {
 		l.o.alive()
@@ -58,15 +57,6 @@ func (l *Agent) tick(ctx context.Context) {
 	l.o.alive()
 }
 
-// noteLate notes by how much a tick came later than was due: some kernels let a container that has all CPUs keep
-// everything else of the host waiting for seconds, trimtab among it.
-func (l *Agent) noteLate(now time.Time) {
-	if late := now.Sub(l.ticked) - l.o.Tick; late >= l.o.Tick && !l.ticked.IsZero() {
-		l.late = max(l.late, late)
-	}
-	l.ticked = now
-}
-
 func (o Options) alive() {
 	if o.Alive != nil {
 		o.Alive()
@@ -86,8 +76,7 @@ func (l *Agent) shedding() {
 
 // input gathers a tick for the core.
 func (l *Agent) input(ctx context.Context) control.Input {
-	in := control.Input{UnixNs: time.Now().UnixNano(), Host: l.host, LateNs: int64(l.late), Results: l.results}
-	l.late = 0
+	in := control.Input{UnixNs: time.Now().UnixNano(), Host: l.host, Results: l.results}
 	switch {
 	case l.o.Disabled != nil && l.o.Disabled():
 		in.Frozen = "disabled on this host"

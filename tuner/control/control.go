@@ -242,12 +242,9 @@ const usualReadings = 5
 
 // balance computes the node's capacity and what each container has a right to.
 func (c *Controller) balance() {
-	host, left := c.node.HostCPUs, c.node.Left
+	host := c.node.HostCPUs
 	all := float64(c.last.Host.CPUs)
-	if float64(c.last.LateNs) >= c.k().WriteSeconds*1e9/2 && slices.ContainsFunc(c.all, func(s *containerState) bool { return c.takesAll(s) >= all*(1-c.k().MinStep) }) {
-		left = c.k().MinStep * all
-	}
-	c.node = policies.Node{CPUs: all, Left: left, Reserve: c.cfg.ReserveCPUs + c.cfg.ReserveCPUShare*all, HostCPUs: host, MaxWeight: maxShares, Objective: c.cfg.Objective}
+	c.node = policies.Node{CPUs: all, Left: c.cfg.LeftCPUShare * all, Reserve: c.cfg.ReserveCPUs + c.cfg.ReserveCPUShare*all, HostCPUs: host, MaxWeight: maxShares, Objective: c.cfg.Objective}
 	if len(c.idleCPUs) > 0 {
 		c.node.Idle = slices.Min(c.idleCPUs[max(0, len(c.idleCPUs)-2):])
 	}

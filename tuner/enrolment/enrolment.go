@@ -125,7 +125,7 @@ func Settle(c runtime.Container, rules Rules, manual *Manual, host Host) policie
 	e := policies.Enrolment{
 		Knobs:      knobs,
 		KnobsFrom:  from,
-		CPU:        s.clampRange("cpu", overlay(asked.cpu, rule.CPU.Bounds()), rule.Allow.CPU.Bounds(), policies.Node{CPUs: host.CPUs, Reserve: host.ReserveCPUs}.MostCPUs(policies.Enrolment{}), decimal),
+		CPU:        s.clampRange("cpu", overlay(asked.cpu, rule.CPU.Bounds()), rule.Allow.CPU.Bounds(), policies.Node{CPUs: host.CPUs, Reserve: host.ReserveCPUs}.WholeCPUs(), decimal),
 		Memory:     s.clampRange("memory", overlay(asked.memory, rule.Memory.Bounds()), rule.Allow.Memory.Bounds(), host.MemoryBytes-host.ReserveMemory, FormatBytes),
 		Importance: s.importance(asked.importance),
 		Loans:      s.loans(asked.loans, rules.Loans),
