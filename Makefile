@@ -29,7 +29,7 @@ PKGS ?= ./...
 # Nothing is taken from the test cache: it does not know the kernel and Docker.
 TEST_P     ?= 2
 TEST_FLAGS ?=
-TEST_TIMEOUT ?= 40m
+TEST_TIMEOUT ?= 45m
 # What failed runs once more when all is done, by itself; where more than three failed, nothing
 # does. On a machine that others share, a test that tells what a job gets of two CPUs can fail by
 # what others took. The summary names each that passed only then, with what it said at first.
@@ -259,7 +259,7 @@ chaos-short: chaos ## The same for 6 minutes, each fault at least once, in an or
 
 .PHONY: chaos-part
 chaos-part: CHAOS_FLAGS = -each -seed 125 -for 1s -jobs 2 -train= -only 'disk,shim,kill dockerd,kill containerd,and containerd,fork bomb'
-chaos-part: chaos ## Of these faults those that no other test makes, once each (2 minutes).
+chaos-part: chaos ## Of these faults those that no other test makes, once each (some minutes).
 
 .PHONY: soak
 soak: setup build image ## The same with nothing broken: 200 containers an hour come and go; what the daemon holds, as a table with slopes (8 hours). SOAK_FLAGS="-for 1h".

@@ -66,7 +66,7 @@ func (p Policy) cpu(node policies.Node, j policies.Job) (kind policies.Kind, ch 
 		to(own)
 		ch.Take, ch.Reason = true, "loans are off"
 		return policies.KindReturn, ch, true
-	case lent && now > max(own, ceiling)*(1+p.k.MinStep):
+	case lent && now > max(own, ceiling)*(1+p.k.MinStep/2):
 		to(max(own, ceiling))
 		ch.Take, ch.Reason = true, fmt.Sprintf("no more than %.2f CPUs may be lent to it any more", max(own, ceiling))
 		return policies.KindReturn, ch, true

@@ -317,3 +317,18 @@ func TestReasons(t *testing.T) {
 		}
 	}
 }
+
+// TestLoanOfAllCPUsLeavesSome: one that stands from before, too.
+func TestLoanOfAllCPUsLeavesSome(t *testing.T) {
+	node := bigNode
+	node.Left = 0.24
+	j := with(lent(), func(j *policies.Job) { j.Now[runtime.KnobCPUQuota], j.CPU.Enough = "800000 100000", 0 })
+	plans := policy().Propose(node, []policies.Job{j}).Plans
+	if len(plans) != 1 || plans[0].Kind != policies.KindReturn || plans[0].Changes[0].To != "776000 100000" {
+		t.Errorf("%+v, want 7.76 of 8 CPUs", plans)
+	}
+	j.Now[runtime.KnobCPUQuota] = "776000 100000"
+	if plans := policy().Propose(node, []policies.Job{j}).Plans; len(plans) > 0 {
+		t.Errorf("%+v, want none", plans)
+	}
+}

@@ -139,7 +139,15 @@ const kneeFactor = 1.25
 
 // kneeRight reports whether the knee was told, and within the factor.
 func (c *Case) kneeRight() bool {
-	return c.SaidKnee > 0 && c.SaidKnee <= c.Knee*kneeFactor && (c.KneeOrLess || c.SaidKnee >= c.Knee/kneeFactor)
+	return c.SaidKnee > 0 && c.SaidKnee <= c.Knee*kneeFactor && c.SaidKnee >= c.leastKnee()
+}
+
+// leastKnee is the least that counts as right: a quarter where less than the truth costs nothing.
+func (c *Case) leastKnee() float64 {
+	if c.KneeOrLess {
+		return c.Knee / 4
+	}
+	return c.Knee / kneeFactor
 }
 
 // majority is the most frequent label, the first in the alphabet of equals.

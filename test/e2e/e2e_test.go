@@ -14,8 +14,6 @@ import (
 	"time"
 
 	"github.com/trimtab/trimtab/policies"
-	"github.com/trimtab/trimtab/probes"
-	"github.com/trimtab/trimtab/probes/host"
 	"github.com/trimtab/trimtab/runtime"
 	"github.com/trimtab/trimtab/test/built"
 	"github.com/trimtab/trimtab/test/daemontest"
@@ -140,42 +138,11 @@ func started(t *testing.T, o workload.Options) *workload.Job {
 	return j
 }
 
-// cpuTimes reads what the machine's CPUs did since boot.
-func cpuTimes(t *testing.T) probes.Host {
-	t.Helper()
-	h, err := host.New("/proc").Read()
-	if err != nil {
-		t.Fatal(err)
-	}
-	return h
-}
-
 // settled: it has a loan, and what is enough of it is known. Beside other work that may be a trial first,
 // and one that is open goes back when trimtab stops.
 func settled(c state.Container) bool { return c.Loan != nil && c.Loan.Settled && c.Trial == nil }
 
 func changed(c state.Container) bool { return len(c.Changed) > 0 }
-
-// minIdle is the share of the machine's CPU time without which no loan settles; one such job leaves more than twice that.
-const minIdle = 0.15
-
-// untilSettled waits for a loan that is settled, where other work leaves anything to lend.
-func untilSettled(t *testing.T, d *daemontest.Daemon, name string) state.Container {
-	t.Helper()
-	began, before := time.Now(), cpuTimes(t)
-	return until(t, d, name, "a settled loan", func(c state.Container) bool {
-		if settled(c) && c.Verdict.Class != "" {
-			return true
-		}
-		if now := cpuTimes(t); time.Since(began) > patience-10*time.Second {
-			busy, idle := float64(now.BusyNs+now.StealNs-before.BusyNs-before.StealNs), float64(now.IdleNs+now.IOWaitNs-before.IdleNs-before.IOWaitNs)
-			if share := idle / max(1, busy+idle); share < minIdle {
-				t.Skipf("needs a machine with CPU time to lend: others left %.1f %% of it idle", 100*share)
-			}
-		}
-		return false
-	})
-}
 
 // stands reads the quota from the kernel, in CPUs.
 func stands(t *testing.T, j *workload.Job) float64 {
@@ -335,6 +302,7 @@ func TestHandOver(t *testing.T) {
 		if stands(t, j) == granted && granted > starvedCPUs {
 			break
 		}
+		t.Logf("%.3f CPUs before the stop, %.3f after it", granted, stands(t, j))
 		if err := d.Restart(t.Context()); err != nil {
 			t.Fatal(err)
 		}

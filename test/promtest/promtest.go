@@ -21,7 +21,7 @@ import (
 const Job = "trimtab"
 
 // patience bounds every wait; it is no measure of speed.
-const patience = 4 * time.Minute
+const patience = 2 * time.Minute
 
 // Server is a Prometheus that scrapes each second.
 type Server struct {

@@ -99,6 +99,9 @@ func sandbox(t *testing.T, m *machine) {
 	if covered != "/proc/kallsyms\n/proc/kcore\n/proc/sys\n/proc/sysrq-trigger" {
 		t.Errorf("of /proc the unit covers\n%s", covered)
 	}
+	if disk := m.sh(t, `head -c 1 "$(findmnt -no SOURCE /)" >/dev/null && echo disk`); disk != "disk" {
+		t.Errorf("outside the unit the disk cannot be read either: %s", disk)
+	}
 	opened := m.sh(t, `sh -c 'echo $$ >/sys/fs/cgroup/system.slice/trimtab.service/cgroup.procs
 head -c 1 /dev/zero >/dev/null && echo zero
 head -c 1 "$(findmnt -no SOURCE /)" >/dev/null && echo disk; true'`)

@@ -142,8 +142,11 @@ func (p panel) render(id, x, y int) object {
 	var targets []object
 	for i, q := range p.queries {
 		t := object{"datasource": source(), "expr": q.expr, "legendFormat": q.legend, "refId": string(rune('A' + i))}
-		if p.kind == "table" {
+		switch p.kind {
+		case "table":
 			t["format"], t["instant"] = "table", true
+		case "stat": // one figure: over a range each of its points would be reckoned
+			t["instant"] = true
 		}
 		targets = append(targets, t)
 	}

@@ -32,6 +32,7 @@ type visibilityState struct {
 
 // keptHide is what the job was before a hide that was kept, to be missed later.
 type keptHide struct {
+	plan      string
 	since     int64
 	before    []observe.RateSample
 	reference float64
@@ -284,12 +285,12 @@ func (c *Controller) returnVisibility(d *Decision) {
 			ch := policies.Change{Key: s.key, Name: s.c.Name, Knob: runtime.KnobGPU, From: s.original(runtime.KnobGPU), To: s.c.Now[runtime.KnobGPU],
 				Take: true, Criterion: policies.CriterionNoHarm}
 			o := Order{Plan: c.planID(), Policy: cmp.Or(s.gpu.policy, "trimtab"), Changes: []policies.Change{ch}, Why: why}
-			s.gpu.back = o.Plan
-			if h := s.gpu.hide; h != nil && h.since >= s.known.sinceNs { // what another job may want says nothing of that one's
+			h := cmp.Or(s.gpu.hide, &keptHide{since: -1})
+			s.gpu.hide, s.gpu.back = nil, o.Plan
+			if h.since >= s.known.sinceNs { // what another job may want says nothing of that one's
 				s.failures.Add(runtime.KnobGPU, true, h.on)
 			}
-			s.gpu.hide = nil
-			c.revert(o, d)
+			c.revert(o, h.plan, d)
 		}
 	}
 }

@@ -149,7 +149,7 @@ func (c *Controller) emergencyRevert(d *Decision) {
 		if why := verdict.LoweredHarm(c.k(), t, m.calm, ch.To.Quantity()); why != "" {
 			m.loweredNs = 0
 			s.failures.Add(ch.Knob, true, c.conditions(s, ch.Knob, ch.From))
-			c.revert(Order{Plan: c.planID(), Policy: lender, Changes: m.lowered, Why: why}, d)
+			c.revert(Order{Plan: c.planID(), Policy: lender, Changes: m.lowered, Why: why}, "", d)
 		}
 	}
 }

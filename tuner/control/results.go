@@ -130,12 +130,12 @@ func (c *Controller) reverted(r Result, d *Decision) {
 	c.written(t.order)
 }
 
-// revert orders undone what stood, with a record; of a trial that left it standing all is told anew.
-func (c *Controller) revert(o Order, d *Decision) {
+// revert orders undone what stood, with a record; of the plan of the trial that left it standing all is told anew.
+func (c *Controller) revert(o Order, of string, d *Decision) {
 	d.Rollback = append(d.Rollback, o)
 	c.totals.trial(o.Policy, state.OutcomeWithdrawn)
 	for _, x := range c.all {
-		if i := slices.IndexFunc(x.trials, func(t state.Trial) bool { return t.Plan == o.Plan }); i >= 0 {
+		if i := slices.IndexFunc(x.trials, func(t state.Trial) bool { return t.Plan == of }); i >= 0 {
 			x.trials[i].Outcome, x.trials[i].Why = state.OutcomeWithdrawn, o.Why
 		}
 	}

@@ -350,7 +350,7 @@ func (c *Controller) askAgain(d *Decision) {
 			s.unproven = nil
 		case c.now() >= s.coolNs && !s.c.Busy && !d.reverts(s.key):
 			s.unproven, o.Why = nil, "it was not told whether it helps: it is asked again"
-			c.revert(*o, d)
+			c.revert(*o, o.Plan, d)
 			s.coolNs = c.now() + int64(c.k().TrialBaseline*1e9)
 		}
 	}
@@ -386,7 +386,7 @@ func (c *Controller) ended(t *openTrial, s *containerState, outcome trial.Outcom
 			s.learned.correction = model.Correct(s.learned.correction, ch.RateAfter, t.view.After)
 		}
 		if t.order.IsVisibility() && t.order.Changes[0].Take {
-			s.gpu.hide = &keptHide{since: c.now(), before: t.Blocks[0].Samples, reference: t.references[s.key], by: t.by[s.key], on: t.on[s.key]}
+			s.gpu.hide = &keptHide{plan: t.order.Plan, since: c.now(), before: t.Blocks[0].Samples, reference: t.references[s.key], by: t.by[s.key], on: t.on[s.key]}
 		}
 	case trial.Worse:
 		for _, ch := range t.order.Changes {

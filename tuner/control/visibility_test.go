@@ -284,6 +284,11 @@ func TestHideGoesBack(t *testing.T) {
 			}) {
 				t.Errorf("no record says %q: %+v", tc.says, records)
 			}
+			for _, shown := range c.containers[j.c.Key()].trials {
+				if shown.Outcome == state.OutcomeKept {
+					t.Errorf("it went back, and is shown as kept: %+v", shown)
+				}
+			}
 		})
 	}
 }

@@ -103,7 +103,7 @@ func decisionFamilies() []Family {
 	return []Family{
 		{Name: "trimtab_plans_total", Kind: Counter, Labels: []string{"policy", "result"}, Help: "Plans by result: applied, would, failed."},
 		{Name: "trimtab_changes_total", Kind: Counter, Labels: []string{"policy", "knob", "result"}, Help: "Changes of a knob by result: applied, refused, unavailable, yielded, failed, gone (its container). With the rest of their plan some are skipped or undone."},
-		{Name: "trimtab_trials_total", Kind: Counter, Labels: []string{"policy", "result"}, Help: "Trials ended by result: kept, rolled_back, inconclusive, unproven (stands, and is asked again), aborted. What stood and is taken back later is counted once more, as withdrawn."},
+		{Name: "trimtab_trials_total", Kind: Counter, Labels: []string{"policy", "result"}, Help: "Trials ended by result: kept, rolled_back, inconclusive, unproven (stands, and is asked again), aborted. What stood and is taken back later is counted as withdrawn: unproven changes and hidden GPUs once more, memory that a job misses for the first time."},
 		{Name: "trimtab_rejections_total", Kind: Counter, Labels: []string{"gate"}, Help: "Changes that the guard refused, by the gate that said no: fixed, knob, yielded, stale, bounds, step, failed, cool-down, trial, measuring, rate, ramp, rights, idle."},
 		{Name: "trimtab_lent_cpu_seconds_total", Kind: Counter, Help: "CPU time that containers used above their owners' quotas."},
 		{Name: "trimtab_restores_total", Kind: Counter, Labels: []string{"result"}, Help: "Restores of a container by result: restored, yielded, pending, gone, failed, unavailable."},
