@@ -178,6 +178,13 @@ type Cgroup struct {
 	Missing []string `json:"missing,omitempty"`
 }
 
+// UseUnread: CPUUsageNs is of an earlier reading, or 0 if there was none.
+func (g *Cgroup) UseUnread() bool {
+	return slices.ContainsFunc(g.Missing, func(name string) bool {
+		return name == "cpu.stat" || name == "cpu.stat:usage_usec" || name == "cpuacct.usage"
+	})
+}
+
 // Host is the node at one instant.
 type Host struct {
 	AtNs     int64  `json:"at"` // CLOCK_MONOTONIC

@@ -94,3 +94,40 @@ func TestReadSchedule(t *testing.T) {
 		t.Errorf("once it works its memory was seen after %d readings, want 1", n)
 	}
 }
+
+// Where the CPU use cannot be read for once, the counter stands, and that is told: it is no use of nothing.
+func TestUseThatCannotBeRead(t *testing.T) {
+	for name, c := range map[string]struct{ file, good string }{
+		"v2": {"cpu.stat", "usage_usec %d000000\nnr_periods 400\nnr_throttled 300\n"},
+		"v1": {"cpuacct.usage", "%d000000000\n"},
+	} {
+		dir := filepath.Join(t.TempDir(), "box")
+		if err := os.CopyFS(dir, os.DirFS("testdata/v2/system.slice/docker-c0ffee.scope")); err != nil {
+			t.Fatal(err)
+		}
+		p := New()
+		defer p.Close()
+		if err := p.Watch(probes.Target{Key: "box", Dir: func(string) string { return dir }, Unified: dir, V2: name == "v2"}); err != nil {
+			t.Fatal(err)
+		}
+		for i, want := range []struct {
+			usedNs uint64
+			unread bool
+		}{{1e9, false}, {1e9, true}, {3e9, false}} {
+			content := fmt.Sprintf(c.good, i+1)
+			if want.unread {
+				content = "\n"
+			}
+			if err := os.WriteFile(filepath.Join(dir, c.file), []byte(content), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			into := map[string]*probes.Sample{}
+			if err := p.Read(context.Background(), into); err != nil {
+				t.Fatal(err)
+			}
+			if g := into["box"].Cgroup; g.CPUUsageNs != want.usedNs || g.UseUnread() != want.unread {
+				t.Errorf("%s, reading %d: %d ns, unread %v (%q); want %+v", name, i, g.CPUUsageNs, g.UseUnread(), g.Missing, want)
+			}
+		}
+	}
+}

@@ -224,12 +224,10 @@ func joinCgroup(a, b Window) Cgroup {
 	aw, bw := weights(a, b)
 	g.CPUNs += a.Cgroup.CPUNs
 	g.ThrottledShare = a.Cgroup.ThrottledShare*aw + b.Cgroup.ThrottledShare*bw
-	g.AnonGrowth += a.Cgroup.AnonGrowth
-	g.RefaultFile += a.Cgroup.RefaultFile
-	g.MajorFaults += a.Cgroup.MajorFaults
-	g.RefaultAnon += a.Cgroup.RefaultAnon
+	g.AnonGrowth, g.MajorFaults = g.AnonGrowth+a.Cgroup.AnonGrowth, g.MajorFaults+a.Cgroup.MajorFaults
+	g.RefaultFile, g.RefaultAnon = g.RefaultFile+a.Cgroup.RefaultFile, g.RefaultAnon+a.Cgroup.RefaultAnon
 	g.OOMKills, g.Hits = g.OOMKills+a.Cgroup.OOMKills, g.Hits+a.Cgroup.Hits
-	g.HasPSI = a.Cgroup.HasPSI && b.Cgroup.HasPSI
+	g.HasPSI, g.Unread = a.Cgroup.HasPSI && b.Cgroup.HasPSI, a.Cgroup.Unread || b.Cgroup.Unread
 	g.CPUSome = a.Cgroup.CPUSome*aw + b.Cgroup.CPUSome*bw
 	g.MemorySome = a.Cgroup.MemorySome*aw + b.Cgroup.MemorySome*bw
 	g.MemoryFull = a.Cgroup.MemoryFull*aw + b.Cgroup.MemoryFull*bw

@@ -251,7 +251,7 @@ func (w *Window) unstolen() float64 {
 	for _, t := range w.Threads {
 		run += float64(t.Ns[probes.StateRun])
 	}
-	if !w.HasCgroup || w.Cgroup.CPUNs == 0 || run <= 0 {
+	if !w.HasCgroup || w.Cgroup.Unread || w.Cgroup.CPUNs == 0 || run <= 0 {
 		return 1
 	}
 	return min(1, float64(w.Cgroup.CPUNs)/run)

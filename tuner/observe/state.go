@@ -213,7 +213,8 @@ type Use struct {
 }
 
 func (s *State) addUse(k *policies.Constants, w *Window, r Reading) {
-	if !w.HasKernel && !w.HasCgroup { // nothing was read: that is not to use nothing
+	useRead := w.HasCgroup && !w.Cgroup.Unread
+	if !w.HasKernel && !useRead { // nothing was read: that is not to use nothing
 		return
 	}
 	u := Use{StartNs: w.StartNs, EndNs: w.EndNs, CPUs: w.UsedCPUs(), HasPSI: w.HasCgroup && w.Cgroup.HasPSI, Quota: w.Cgroup.QuotaCPUs, Stopped: w.Stopped}
@@ -230,7 +231,7 @@ func (s *State) addUse(k *policies.Constants, w *Window, r Reading) {
 	for _, b := range last(s.Uses, 1) {
 		before = b.Quota
 	}
-	u.Wanted, u.Held = u.CPUs, u.Throttled || u.Waiting >= k.Dominant || u.Quota != before || !w.HasCgroup
+	u.Wanted, u.Held = u.CPUs, u.Throttled || u.Waiting >= k.Dominant || u.Quota != before || !useRead
 	if u.Throttled { // it may want its CPUs in bursts: a quota that stops it is too little, whatever it used
 		u.Wanted = max(u.CPUs, min(u.Quota, before))
 	}

@@ -150,6 +150,54 @@ func TestTheFirstWindowWaitsForOneStep(t *testing.T) {
 	}
 }
 
+// TestUseUnreadForOneReading: the counter stands for a reading, and makes two steps in the next. That tells
+// neither that nothing was used nor that twice as much was; a window of both goes by the threads.
+func TestUseUnreadForOneReading(t *testing.T) {
+	k := policies.DefaultConstants()
+	for name, tt := range map[string]struct {
+		missing string
+		threads bool
+		uses    int
+	}{
+		"v2":            {"cpu.stat", true, 29},
+		"v2, no number": {"cpu.stat:usage_usec", true, 29},
+		"v1":            {"cpuacct.usage", true, 29},
+		"no threads":    {"cpu.stat", false, 27},
+	} {
+		var s State
+		var b Builder
+		var differ DeltaTracker
+		var read uint64
+		for i := range int64(30) {
+			g := &probes.Cgroup{AtNs: i * second, MemoryLimit: -1}
+			if i == 20 {
+				g.Missing = []string{tt.missing}
+			} else {
+				read = uint64(i) * 5e8
+			}
+			g.CPUUsageNs = read
+			sample, host := probes.Sample{Container: "x", Cgroup: g}, probes.Host{AtNs: i*second + 1, CPUs: 4}
+			if tt.threads {
+				th := probes.Thread{TID: 7, TGID: 7, AtNs: i * second}
+				th.Ns[probes.StateRun] = uint64(i) * 5e8
+				sample.Kernel = &probes.Kernel{Threads: []probes.Thread{th}}
+			}
+			s.Add(k, sample, host, tt.threads, 0, false)
+			if w := b.Add(differ.Next(sample, host)); w != nil && tt.threads && math.Abs(w.UsedCPUs()-0.5) > 0.01 {
+				t.Errorf("%s: %.2f CPUs in a window of %.0f s", name, w.UsedCPUs(), w.Seconds())
+			}
+		}
+		for _, u := range s.Uses {
+			if math.Abs(u.CPUs-0.5) > 0.01 || u.Held != (u.EndNs/second == 20 || u.EndNs/second == 21) {
+				t.Errorf("%s, second %d: it used %.2f CPUs, held %v", name, u.EndNs/second, u.CPUs, u.Held)
+			}
+		}
+		if len(s.Uses) != tt.uses || math.Abs(s.PeakCPUs-0.5) > 0.01 {
+			t.Errorf("%s: %d readings, want %d; a peak of %.2f CPUs", name, len(s.Uses), tt.uses, s.PeakCPUs)
+		}
+	}
+}
+
 // TestNothingReadIsNoUse: a container of which nothing was read for a while did not use nothing in it, and
 // where its accounting could not be read nobody knows that nothing held it back.
 func TestNothingReadIsNoUse(t *testing.T) {

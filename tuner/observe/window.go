@@ -77,9 +77,9 @@ type Cgroup struct {
 	AnonGrowth     int64  // bytes in the window, anon and shmem
 	RefaultFile    uint64 // pages
 	MajorFaults    uint64
-	RefaultAnon    uint64 // pages
-	OOMKills, Hits uint64 // Hits: of the limit
-	HasPSI         bool
+	RefaultAnon    uint64  // pages
+	OOMKills, Hits uint64  // Hits: of the limit
+	HasPSI, Unread bool    // Unread: the CPU use, at its start or its end; CPUNs is of another stretch then
 	CPUSome        float64 // share of wall time with some task waiting
 	MemorySome     float64
 	MemoryFull     float64
@@ -215,9 +215,7 @@ func diffThread(base *probes.Thread, t probes.Thread, known bool) Thread {
 		d.Count[s] = sub(t.Count[s], base.Count[s])
 		d.FromNs[s], d.LastNs[s] = base.LastNs[s], t.LastNs[s]
 	}
-	d.ReclaimNs = sub(t.ReclaimNs, base.ReclaimNs)
-	d.SiblingNs = sub(t.SiblingNs, base.SiblingNs)
-	d.AloneNs = sub(t.AloneNs, base.AloneNs)
+	d.ReclaimNs, d.SiblingNs, d.AloneNs = sub(t.ReclaimNs, base.ReclaimNs), sub(t.SiblingNs, base.SiblingNs), sub(t.AloneNs, base.AloneNs)
 	d.IOBytes, d.Faults, d.WrittenBytes = sub(t.IOBytes, base.IOBytes), sub(t.Faults, base.Faults), sub(t.WrittenBytes, base.WrittenBytes)
 	for _, e := range t.Edges {
 		for _, old := range base.Edges {
@@ -255,7 +253,7 @@ func diffCgroup(prev, cur probes.Cgroup) Cgroup {
 		Anon: cur.Anon, Shmem: cur.Shmem, AnonGrowth: int64(cur.Anon+cur.Shmem) - int64(prev.Anon+prev.Shmem),
 		RefaultFile: sub(cur.RefaultFile, prev.RefaultFile), MajorFaults: sub(cur.MajorFaults, prev.MajorFaults),
 		RefaultAnon: sub(cur.RefaultAnon, prev.RefaultAnon),
-		OOMKills:    sub(cur.OOMKills, prev.OOMKills), Hits: sub(cur.EventsMax, prev.EventsMax), HasPSI: cur.HasPSI && prev.HasPSI,
+		OOMKills:    sub(cur.OOMKills, prev.OOMKills), Hits: sub(cur.EventsMax, prev.EventsMax), HasPSI: cur.HasPSI && prev.HasPSI, Unread: cur.UseUnread() || prev.UseUnread(),
 	}
 	for i, t := range cur.Throttling {
 		if t.QuotaUs > 0 && t.PeriodUs > 0 {
@@ -319,8 +317,11 @@ func (w *Window) UsedCPUs() float64 {
 	if w.EndNs <= w.StartNs {
 		return 0
 	}
-	run := w.Cgroup.CPUNs
-	for i := 0; !w.HasCgroup && i < len(w.Threads); i++ {
+	if w.HasCgroup && !w.Cgroup.Unread {
+		return float64(w.Cgroup.CPUNs) / float64(w.EndNs-w.StartNs)
+	}
+	run := uint64(0)
+	for i := range w.Threads {
 		run += w.Threads[i].Ns[probes.StateRun]
 	}
 	return float64(run) / float64(w.EndNs-w.StartNs)
