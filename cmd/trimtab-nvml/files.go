@@ -6,6 +6,7 @@ import (
 	"bufio"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -48,8 +49,8 @@ type fileRules struct {
 // confineFiles starts the program anew, for a library, under Landlock: a ruleset binds the thread
 // that asks and what that thread executes, and the C library's threads are not Go's to ask. So all
 // threads, and the loader, are bound from their first instruction. On a kernel without it the
-// program goes on.
-func confineFiles(library string) fileRules {
+// program goes on. The parent is told of processes that hang.
+func confineFiles(library string, parent io.Writer) fileRules {
 	if len(os.Args) > 1 {
 		if said, again := strings.CutPrefix(os.Args[1], landlockFlag); again {
 			abi, silent, _ := strings.Cut(said, ":")
@@ -66,7 +67,7 @@ func confineFiles(library string) fileRules {
 	mapped, err := mappedFiles()
 	var f found
 	if err == nil {
-		f, err = lookAll(library, lookTime)
+		f, err = lookAll(library, lookTime, parent)
 	}
 	if err == nil {
 		err = startAnew(abi, append(openable(f), landlock.PathAccess(runFile, mapped...).IgnoreIfMissing()), mapped, f.silent)
@@ -276,8 +277,12 @@ const control = "/dev/nvidiactl"
 
 // leftOut names the folders that do not answer; "" if all do.
 func (r fileRules) leftOut() string {
-	const most = 1024 // bytes: the daemon takes no more than 4 KiB
-	text := strings.Join(r.silent, ", ")
+	return cut(strings.Join(r.silent, ", "))
+}
+
+// cut is a text that the daemon takes: of no more than 4 KiB, with others.
+func cut(text string) string {
+	const most = 1024 // bytes
 	return strings.ToValidUTF8(text[:min(len(text), most)], "")
 }
 

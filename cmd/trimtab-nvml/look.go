@@ -18,6 +18,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/trimtab/trimtab/probes/nvml/wire"
+	"github.com/trimtab/trimtab/probes/procfs"
 )
 
 // A folder of the loader's may be on another machine that does not answer. Who looks at it may wait
@@ -37,11 +38,11 @@ type found struct {
 	silent         []string
 }
 
-// lookAll finds what is there for a library.
-func lookAll(library string, patience time.Duration) (f found, err error) {
+// lookAll finds what is there for a library. The parent is told who is left behind.
+func lookAll(library string, patience time.Duration, parent io.Writer) (f found, err error) {
 	for len(f.silent) <= maxSilent {
 		var at string
-		if f.folders, f.files, at, err = lookOnce(library, f.silent, patience); at == "" || err != nil {
+		if f.folders, f.files, at, err = lookOnce(library, f.silent, patience, parent); at == "" || err != nil {
 			return f, err
 		}
 		f.silent = append(f.silent, at)
@@ -50,7 +51,7 @@ func lookAll(library string, patience time.Duration) (f found, err error) {
 }
 
 // lookOnce has a process look. at is where it hung.
-func lookOnce(library string, silent []string, patience time.Duration) (folders, files []string, at string, err error) {
+func lookOnce(library string, silent []string, patience time.Duration, parent io.Writer) (folders, files []string, at string, err error) {
 	self, err := os.Executable()
 	if err != nil {
 		return nil, nil, "", err
@@ -81,11 +82,9 @@ func lookOnce(library string, silent []string, patience time.Duration) (folders,
 		line, err := lines.ReadString('\n')
 		switch {
 		case errors.Is(err, os.ErrDeadlineExceeded) && at != "":
-			_ = cmd.Process.Kill() // and not waited for
-			return nil, nil, at, nil
+			return nil, nil, at, leave(cmd.Process, at, parent)
 		case err != nil:
-			_ = cmd.Process.Kill()
-			return nil, nil, "", fmt.Errorf("look at the loader's folders, after %q: %w", at, err)
+			return nil, nil, "", fmt.Errorf("look at the loader's folders, after %q: %w", at, errors.Join(err, leave(cmd.Process, at, parent)))
 		}
 		switch path := strings.TrimSuffix(line[1:], "\n"); line[0] {
 		case saysLooking:
@@ -98,6 +97,17 @@ func lookOnce(library string, silent []string, patience time.Duration) (folders,
 			return folders, files, "", cmd.Wait()
 		}
 	}
+}
+
+// leave kills a process that is not waited for: where it hangs no signal ends it. So the parent is told.
+func leave(p *os.Process, at string, parent io.Writer) error {
+	pid := int32(p.Pid)                        //nolint:gosec // the kernel's are below 2^22
+	stat, err := procfs.ReadStat("/proc", pid) // nobody waits for it, so the PID is its own
+	_ = p.Kill()
+	if err != nil {
+		return err
+	}
+	return wire.WriteLine(parent, wire.Answer{Left: &wire.Left{PID: pid, StartTick: stat.StartTick, At: cut(at)}})
 }
 
 // looker is what that process says to its parent, and who is not to be touched.

@@ -3,6 +3,9 @@
 package main
 
 import (
+	"bytes"
+	"encoding/json"
+	"io"
 	"os"
 	"path/filepath"
 	"slices"
@@ -12,6 +15,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/trimtab/trimtab/probes/nvml/wire"
+	"github.com/trimtab/trimtab/probes/procfs"
 	"github.com/trimtab/trimtab/test/fusetest"
 )
 
@@ -47,7 +52,7 @@ func TestFolderThatDoesNotAnswer(t *testing.T) {
 	}
 	answers := make(chan answer, 1)
 	go func() {
-		f, err := lookAll(filepath.Base(library), time.Second)
+		f, err := lookAll(filepath.Base(library), time.Second, io.Discard)
 		if err == nil {
 			openable(f)
 		}
@@ -69,7 +74,8 @@ func TestFolderThatDoesNotAnswer(t *testing.T) {
 	}
 }
 
-// More than may be waited for are an error that names them.
+// More than may be waited for are an error that names them. Who hangs there is told, and can be told from
+// another that is given the PID later.
 func TestFoldersThatDoNotAnswer(t *testing.T) {
 	disk, err := fusetest.OpenDisk(t.TempDir(), t.TempDir())
 	if err != nil {
@@ -88,7 +94,22 @@ func TestFoldersThatDoNotAnswer(t *testing.T) {
 		hung = append(hung, filepath.Join(disk.Dir, name))
 	}
 	t.Setenv(libraryPath, strings.Join(hung, ":"))
-	if f, err := lookAll("libtrimtab-none.so.1", time.Second/2); err == nil || !slices.Equal(f.silent, hung[:maxSilent+1]) || !strings.Contains(err.Error(), hung[maxSilent]) {
+	var told bytes.Buffer
+	if f, err := lookAll("libtrimtab-none.so.1", time.Second/2, &told); err == nil || !slices.Equal(f.silent, hung[:maxSilent+1]) || !strings.Contains(err.Error(), hung[maxSilent]) {
 		t.Errorf("found is %+v, %v", f, err)
+	}
+	var left []string
+	for lines := wire.NewLines(&told); lines.Scan(); {
+		var a wire.Answer
+		if err := json.Unmarshal(lines.Bytes(), &a); err != nil || a.Left == nil {
+			t.Fatalf("told is %q, %v", lines.Text(), err)
+		}
+		left = append(left, a.Left.At)
+		if s, err := procfs.ReadStat("/proc", a.Left.PID); err != nil || s.Ended || s.StartTick != a.Left.StartTick {
+			t.Errorf("%+v hangs, but is %+v, %v", *a.Left, s, err)
+		}
+	}
+	if !slices.Equal(left, hung[:maxSilent+1]) {
+		t.Errorf("left behind at %q", left)
 	}
 }

@@ -38,7 +38,8 @@ func childMain(path string) error {
 	if !startedByParent() {
 		return errors.New("trimtab-nvml is started by trimtab alone: use `trimtab doctor`")
 	}
-	rules := confineFiles(path)
+	answers := os.NewFile(wire.AnswerFD, "answers")
+	rules := confineFiles(path, answers)
 	_ = unix.Setrlimit(unix.RLIMIT_CORE, &unix.Rlimit{}) // a driver's crash needs no file of ours
 	unix.CloseOnExec(wire.PageFD)
 	unix.CloseOnExec(wire.AnswerFD)
@@ -52,7 +53,7 @@ func childMain(path string) error {
 		readRequests(os.Stdin, requests)
 		os.Exit(0) // the parent is gone or done; a call that hangs shall not keep us
 	}()
-	return serve(path, rules, p, requests, os.NewFile(wire.AnswerFD, "answers"))
+	return serve(path, rules, p, requests, answers)
 }
 
 // startedByParent: the two files are what a parent hands over.

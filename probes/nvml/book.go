@@ -32,7 +32,8 @@ type book struct {
 	skips    skips
 	silent   []string // the latest calls that hung or ended a child
 	outcomes []wire.Outcome
-	turn     int // the reading under way: so many are complete
+	left     []wire.Left // processes that a child left behind
+	turn     int         // the reading under way: so many are complete
 
 	pastCPUNs, cpuNs, rssBytes uint64 // of children past and of the present one
 }

@@ -22,6 +22,7 @@ const (
 	maxName     = 256      // bytes of a name, an ID or a version; NVML's have 96
 	maxText     = 4096     // bytes of a list of CPUs, or of why something is lost
 	maxSkips    = 1024     // calls that are left out, or were
+	maxLeft     = 16       // processes that it left behind; trimtab-nvml stops at four
 )
 
 // errNotOurs: the child says what no trimtab-nvml says.
@@ -50,6 +51,9 @@ func bounded(a *wire.Answer) error {
 	}
 	if f := a.Failed; f != nil {
 		errs = append(errs, texts(maxText, f.Why))
+	}
+	if l := a.Left; l != nil {
+		errs = append(errs, texts(maxText, l.At))
 	}
 	if e := a.End; e != nil {
 		errs = append(errs, count("outcomes", len(e.Outcomes), maxOutcomes))

@@ -34,6 +34,7 @@ func TestMain(m *testing.M) {
 		os.Exit(1)
 	}
 	asChild(os.Args)
+	asLeaving(os.Args)
 	if self, err := os.Executable(); err == nil {
 		noChild = built.NVMLChild(context.Background(), filepath.Dir(self))
 	}

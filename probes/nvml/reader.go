@@ -147,13 +147,17 @@ const (
 	renewMost = time.Hour
 )
 
-// run keeps a child alive, one at a time.
+// run keeps a child alive, one at a time, and starts none while something hangs that the one before left.
 func (r *Reader) run(ctx context.Context) {
-	backoff, renew := backoffFirst, r.o.LookAgain
+	backoff, renew, err := backoffFirst, r.o.LookAgain, error(nil)
 	for ctx.Err() == nil {
 		born := time.Now()
-		err := r.life(ctx, &renew)
-		r.update(func(b *book) { b.childEnded(err) })
+		if r.hanging() == "" {
+			err = r.life(ctx, &renew)
+			r.update(func(b *book) { b.childEnded(err) })
+		} else {
+			err = unchanged(err)
+		}
 		if time.Since(born) > goodLife {
 			backoff = backoffFirst
 		}
@@ -175,7 +179,7 @@ func (r *Reader) after(ctx context.Context, err error, backoff time.Duration) ti
 	case ctx.Err() != nil, errors.Is(err, errRenew):
 		return 0
 	case errors.As(err, &fail):
-		r.say(fail.Why, fail.Normal)
+		r.say(fail.Why+r.hanging(), fail.Normal)
 		return r.o.LookAgain
 	case errors.As(err, &quiet) && quiet.Inside():
 		if r.attributeHang(quiet) {
@@ -208,12 +212,12 @@ func (r *Reader) life(ctx context.Context, renew *time.Duration) error {
 		if err != nil {
 			return r.unfit(p, err)
 		}
-		switch {
-		case r.bound() && time.Since(born) > r.o.LookAgain && r.o.nodes() != nodes: // it opens those that were there at its start
+		switch next := r.hanging() == ""; { // else this one is the last for now
+		case next && r.bound() && time.Since(born) > r.o.LookAgain && r.o.nodes() != nodes: // it opens those that were there at its start
 			return errRenew
 		case !lost:
 			*renew = r.o.LookAgain
-		case time.Since(born) > *renew:
+		case next && time.Since(born) > *renew:
 			*renew = min(2*(*renew), max(renewMost, r.o.LookAgain))
 			return errRenew
 		}
@@ -278,6 +282,10 @@ func (r *Reader) reading(ctx context.Context, p *process) (lost bool, err error)
 		switch {
 		case a.Failed != nil:
 			return false, a.Failed
+		case a.Left != nil:
+			if err := r.leave(*a.Left); err != nil {
+				return false, err
+			}
 		case a.Hello != nil && a.Hello.Protocol != wire.Protocol:
 			return false, &wire.Failure{Why: ChildName + " is of another version than this daemon: restart trimtab, or install the whole package"}
 		case a.Hello != nil:
@@ -309,7 +317,7 @@ func (r *Reader) greet(h wire.Hello) {
 	known := ""
 	r.update(func(b *book) { known, b.hello = confinement(b.hello), h })
 	if is := confinement(h); is != known {
-		r.o.Logger.Info(is)
+		r.o.Logger.Info(is + r.hanging())
 	}
 }
 
@@ -426,11 +434,11 @@ func Look(ctx context.Context, o Options) (Summary, error) {
 
 // summary is what is known so far; news is nil once that is enough.
 func (r *Reader) summary() (s Summary, news <-chan struct{}, err error) {
-	now := procfs.MonotonicNs()
+	now, hanging := procfs.MonotonicNs(), r.hanging()
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	b := &r.book
-	s = Summary{Driver: b.hello.Driver, NVML: b.hello.NVML, Virtual: b.hello.Virtual, Files: confinement(b.hello), Silent: append([]string(nil), b.silent...)}
+	s = Summary{Driver: b.hello.Driver, NVML: b.hello.NVML, Virtual: b.hello.Virtual, Files: confinement(b.hello) + hanging, Silent: append([]string(nil), b.silent...)}
 	switch {
 	case b.why != "" && b.normal:
 		s.Absent = b.why

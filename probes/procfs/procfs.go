@@ -97,6 +97,7 @@ func memberships(procRoot string, pid int32) ([]membership, error) {
 // the host is up; its size changes when it maps a library.
 type Stat struct {
 	Parent    int32
+	Ended     bool   // it only waits for its parent to take notice; one of whose threads hangs has not
 	Flags     uint64 // PF_* of include/linux/sched.h
 	StartTick uint64 // clock ticks since boot
 	SizeBytes uint64
@@ -118,7 +119,7 @@ func ReadStat(procRoot string, pid int32) (Stat, error) {
 	return s, nil
 }
 
-// parseStat reads fields 4, 9, 22 and 23. The name in field 2 may hold anything, so what follows
+// parseStat reads fields 3, 4, 9, 20, 22 and 23. The name in field 2 may hold anything, so what follows
 // its last parenthesis is counted.
 func parseStat(b []byte) (s Stat, err error) {
 	f := bytes.Fields(b[bytes.LastIndexByte(b, ')')+1:])
@@ -129,14 +130,15 @@ func parseStat(b []byte) (s Stat, err error) {
 	if err != nil {
 		return s, fmt.Errorf("parent: %w", err)
 	}
-	numbers := Stat{Parent: int32(parent)}
+	numbers, threads := Stat{Parent: int32(parent)}, uint64(0)
 	for _, n := range []struct {
 		field int
 		into  *uint64
-	}{{6, &numbers.Flags}, {19, &numbers.StartTick}, {20, &numbers.SizeBytes}} {
+	}{{6, &numbers.Flags}, {17, &threads}, {19, &numbers.StartTick}, {20, &numbers.SizeBytes}} {
 		if *n.into, err = strconv.ParseUint(string(f[n.field]), 10, 64); err != nil {
 			return s, fmt.Errorf("field %d: %w", n.field+3, err)
 		}
 	}
+	numbers.Ended = f[0][0] == 'Z' && threads <= 1 || f[0][0] == 'X' // the state is the main thread's alone
 	return numbers, nil
 }

@@ -21,7 +21,7 @@ const (
 
 // Protocol grows with each change of what is said: an upgrade replaces the child under a daemon
 // that runs.
-const Protocol = 4
+const Protocol = 5
 
 // AllCalls in the place of a call's name stands for all calls of the device.
 const AllCalls = "*"
@@ -73,6 +73,16 @@ type Answer struct {
 	// which one may hang by then, and again after them.
 	XIDs []XID `json:"xids,omitempty"`
 	End  *End  `json:"end,omitempty"` // the reading is over
+	// Left is told at once, before Hello or Failed: whatever comes of the child, the daemon knows of it.
+	Left *Left `json:"left,omitempty"`
+}
+
+// Left is a process that looked at a folder of the loader's for the child, and was killed since that did not
+// answer. It may hang there for good.
+type Left struct {
+	PID       int32  `json:"pid"`
+	StartTick uint64 `json:"start"` // of /proc/PID/stat: another process may be given the PID
+	At        string `json:"at,omitempty"`
 }
 
 // Hello says which library answers.
