@@ -44,7 +44,7 @@ type Config struct {
 
 // Defaults returns the configuration to start from.
 func Defaults() Config {
-	return Config{Constants: *policies.DefaultConstants(), LeftCPUShare: policies.DefaultConstants().RightMargin, ReserveMemoryShare: 0.1, ChangesPerMinute: 30,
+	return Config{Constants: *policies.DefaultConstants(), ReserveMemoryShare: 0.1, ChangesPerMinute: 30,
 		Objective: policies.ObjectiveSum, Idle: idle.Defaults()}
 }
 
