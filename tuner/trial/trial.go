@@ -123,11 +123,11 @@ func (t *Trial) wait(k *policies.Constants, e Evidence, after float64, r Result)
 
 // reading is how long one of the baseline is, ns.
 func (t *Trial) reading() float64 {
-	s := t.Blocks[0].Samples
-	if len(s) == 0 {
-		return 1e9
+	ns, s := int64(0), t.Blocks[0].Samples
+	for _, r := range s { // between two of them the job may have been stopped
+		ns += r.EndNs - r.StartNs
 	}
-	return max(float64(s[len(s)-1].EndNs-s[0].StartNs)/float64(len(s)), 1e9)
+	return max(float64(ns)/float64(max(1, len(s))), 1e9)
 }
 
 // NoHarm keeps a change unless harm is seen: for what protects, or takes what nothing misses.

@@ -95,6 +95,7 @@ func TestSilence(t *testing.T) {
 		"steps of thirty":        {slow(8, 30), 900},
 		"without any before it":  {nil, 30},
 		"with one reading alone": {rates(0, 10), 30},
+		"an hour's stop in it":   {append(rates(0, level(4, 10)...), rates(3600, level(4, 10)...)...), 30},
 	} {
 		tr := New(Progress{}, c.baseline)
 		tr.Switched(k, 0)
