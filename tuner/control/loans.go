@@ -309,7 +309,7 @@ func (c *Controller) judgeLoans() {
 			continue
 		}
 		before := until(rates.Since(s.before.fromNs), s.before.atNs)
-		rate, cpus := observe.MeanRate(before), s.obs.Used()/max(s.before.cpus, k.ActiveCPUs)
+		rate, cpus := observe.MeanRate(before), s.obs.Worked()/max(s.before.cpus, k.ActiveCPUs)
 		switch {
 		case rate > 0 && observe.MeanRate(with)/rate < 1+k.Moved*(cpus-1):
 			l.doubt, l.with = true, slices.Clone(with)

@@ -1,6 +1,7 @@
 package control
 
 import (
+	"cmp"
 	"math"
 	"testing"
 
@@ -88,5 +89,70 @@ func TestStoppedTimeIsNoUse(t *testing.T) {
 	run(c, n, 2, nil)
 	if s := c.containers[j.c.Key()]; math.Abs(s.obs.Worked()-1) > 0.1 || s.obs.Used() > 0.5 {
 		t.Errorf("it used %.2f CPUs of late, %.2f while nobody stopped it, want 1", s.obs.Used(), s.obs.Worked())
+	}
+}
+
+// ways are how somebody stops a whole job, and lets it go on.
+func ways() map[string]func(j *simJob, on bool) {
+	return map[string]func(j *simJob, on bool){
+		"paused": func(j *simJob, on bool) {
+			j.stopped, j.stoppedIn = on, probes.StateFutex
+			if j.c.State = runtime.StateRunning; on {
+				j.c.State = runtime.StatePaused
+			}
+		},
+		"stopped by a signal": func(j *simJob, on bool) { j.stopped, j.stoppedIn = on, probes.StateOther },
+	}
+}
+
+// TestAStopShrinksNoLoan: what it does not use while it is stopped is no sign that less is enough, nor is it then
+// a sign that a settled quota was too little that it wants as much as before.
+func TestAStopShrinksNoLoan(t *testing.T) {
+	for name, stop := range ways() {
+		n := newNode(4)
+		j := n.addProgram("spin", 0.4, 2, 1e6)
+		c := started()
+		run(c, n, 100, nil)
+		before, s := j.quota(), c.containers[j.c.Key()]
+		for range 6 {
+			stop(j, true)
+			run(c, n, 60, nil)
+			stop(j, false)
+			run(c, n, 30, func(i int, _ Decision) {
+				if j.quota() < 2 || s.loan.tooLittle > 0 {
+					t.Fatalf("%s, %d s after it goes on: %.2f CPUs, %.2f before; too little %d times", name, i, j.quota(), before, s.loan.tooLittle)
+				}
+			})
+		}
+		if before < 2 || j.quota() != before {
+			t.Errorf("%s: %.2f CPUs, %.2f before", name, j.quota(), before)
+		}
+	}
+}
+
+// TestAStopMakesNoLoanUseful: a loan that brings little is doubted though the job was just stopped: what it works
+// with now is more than before.
+func TestAStopMakesNoLoanUseful(t *testing.T) {
+	for name, stop := range ways() {
+		for _, after := range []int{17, 18, 19, 20} { // it settles after ten readings, and a doubt takes ten more
+			n := newNode(4)
+			j := n.addJob("spins", 0.4, tune())
+			c := started()
+			lent, doubted := 0, false
+			run(c, n, 60, func(i int, _ Decision) {
+				s, steps := c.containers[j.c.Key()], 1.0
+				if s.loan.givenNs > 0 {
+					lent, steps = cmp.Or(lent, i), 2.1
+				}
+				j.trainerCPU, j.loaderCPU, j.device = j.quota()*0.06/steps, j.quota()*0.12/steps, 0.001 // whatever it is given, it burns
+				stop(j, lent > 0 && i >= lent+after && i < lent+after+6)
+				if doubted = doubted || s.loan.doubt; s.loan.brings == 1 && !doubted {
+					t.Fatalf("%s after %d s: useful without a doubt", name, after)
+				}
+			})
+			if lent == 0 || !doubted {
+				t.Errorf("%s after %d s: lent at tick %d, doubted %v", name, after, lent, doubted)
+			}
+		}
 	}
 }

@@ -205,8 +205,8 @@ type Use struct {
 	// own quota explains; HasPSI: it could be read. Queued is how many CPUs its threads waited for.
 	Waiting, Queued float64
 	HasPSI          bool
-	// Wanted is the CPUs that it wanted. Held: its quota or other work held it back, or may have,
-	// as its quota changed in it or was not read: it wanted as much at least.
+	// Wanted is the CPUs that it wanted. Held: its quota, other work or a stop held it back, or may
+	// have, as its quota changed in it or was not read: it wanted as much at least.
 	Wanted  float64
 	Held    bool
 	Stopped bool // somebody stopped the job in it: what it used then says nothing of it
@@ -231,7 +231,7 @@ func (s *State) addUse(k *policies.Constants, w *Window, r Reading) {
 	for _, b := range last(s.Uses, 1) {
 		before = b.Quota
 	}
-	u.Wanted, u.Held = u.CPUs, u.Throttled || u.Waiting >= k.Dominant || u.Quota != before || !useRead
+	u.Wanted, u.Held = u.CPUs, u.Stopped || u.Throttled || u.Waiting >= k.Dominant || u.Quota != before || !useRead
 	if u.Throttled { // it may want its CPUs in bursts: a quota that stops it is too little, whatever it used
 		u.Wanted = max(u.CPUs, min(u.Quota, before))
 	}
