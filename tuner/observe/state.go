@@ -39,6 +39,7 @@ type State struct {
 	pattern   patternSeen
 	changedNs int64
 	root      int32 // TGID of the rank that trained last
+	wokeNs    int64 // end of the latest slice in which that one did not sleep as if it were stopped
 }
 
 // News is what one sample brought.
@@ -63,7 +64,7 @@ func (s *State) Add(k *policies.Constants, sample probes.Sample, host probes.Hos
 		return news
 	}
 	now := Read(k, slice, s.perStep)
-	s.noteStop(slice, now.Root)
+	s.noteStop(k, slice, now.Root)
 	s.addUse(k, slice, now)
 	settled := cmp.Or(s.Latest.Rate.Source, s.Rates.Source) // the latest window may have too few steps to tell
 	news.Rate = s.Rates.add(k, slice, s.perStep, settled, stolen+k.MaxSteal)
@@ -99,13 +100,22 @@ func (s *State) Add(k *policies.Constants, sample probes.Sample, host probes.Hos
 	return news
 }
 
-// noteStop notes whether somebody stopped the job in a slice: no window holds both.
-func (s *State) noteStop(slice *Window, root int32) {
-	if s.root = cmp.Or(s.root, root); s.Latest.Sure() { // while it trains: loaders work on for a while
-		s.root = s.Latest.Root
+// noteStop notes whether somebody stopped the job in a slice: no window holds both. A process in
+// sigwait sleeps as a stopped one does. So where nothing is counted that is no stop while others of
+// the container work, and who still does once loaders must have run out of work is the job.
+func (s *State) noteStop(k *policies.Constants, slice *Window, root int32) {
+	counted, latest := Counted(s.Rates.Source), cmp.Or(s.Latest.Root, s.root, root)
+	if !slice.halted(s.root) {
+		s.wokeNs = slice.EndNs
 	}
-	slice.Stopped, s.Paused = s.Paused || slice.halted(s.root), false
-	if n := len(s.Uses); n > 0 && s.Uses[n-1].Stopped != slice.Stopped {
+	switch asleep := slice.EndNs - s.wokeNs; {
+	case s.Latest.Sure(), asleep == 0 && !slice.halted(latest):
+		s.root = latest
+	case !counted && float64(asleep) > k.WindowMaxSeconds*1e9:
+		s.root = cmp.Or(root, s.root)
+	}
+	slice.Stopped, s.Paused = s.Paused || slice.halted(s.root) && (counted || root == 0 || root == s.root), false
+	if slice.Stopped != s.Stopped() {
 		s.window.Cut()
 		s.long.Cut()
 	}
@@ -301,14 +311,12 @@ func meanOf(uses []Use, of func(Use) float64) (sum float64) {
 
 // Worked is Used by the readings in which nobody stopped the job.
 func (s *State) Worked() float64 {
-	n, sum := 0, 0.0
-	for i := len(s.Uses) - 1; i >= 0 && n < usedTicks; i-- {
-		if !s.Uses[i].Stopped {
-			n, sum = n+1, sum+s.Uses[i].CPUs
-		}
-	}
-	return sum / float64(max(1, n))
+	worked := slices.DeleteFunc(slices.Clone(s.Uses), func(u Use) bool { return u.Stopped })
+	return meanOf(last(worked, usedTicks), func(u Use) float64 { return u.CPUs })
 }
+
+// Stopped reports whether somebody stopped the job in the latest reading.
+func (s *State) Stopped() bool { return len(s.Uses) > 0 && s.Uses[len(s.Uses)-1].Stopped }
 
 // UsesSince are the readings that began after an instant.
 func UsesSince(uses []Use, ns int64) []Use {

@@ -43,7 +43,7 @@ type workReading struct {
 // Work holds the readings of a container's relative witnesses.
 type Work struct {
 	readings []workReading
-	SeenNs   int64 // end of the latest reading in which anything was done, also under excess steal
+	SeenNs   int64 // end of the latest reading in which anything was done, also under excess steal, or the job was stopped
 	Pauses   checkpoint.Tracker
 }
 
@@ -68,7 +68,7 @@ func (w *Work) add(slice *Window, use Use, excessSteal bool, source string) {
 	}
 	w.Pauses.Add(source, p)
 	r.amounts[WitnessDisk] = float64(slice.Block.ReadBytes + slice.Block.WriteBytes)
-	if r.amounts != [NumWitnesses]float64{} {
+	if slice.Stopped || r.amounts != [NumWitnesses]float64{} {
 		w.SeenNs = r.endNs
 	}
 	if !excessSteal && !slice.Stopped {

@@ -58,11 +58,7 @@ func Compare(k *policies.Constants, blocks []Block, alpha float64) (r Result, ok
 	pts := points(blocks)
 	var n [2]int
 	for _, p := range pts {
-		if p.with {
-			n[1]++
-		} else {
-			n[0]++
-		}
+		n[p.side()]++
 	}
 	if n[0] < 2 || n[1] < 2 {
 		return Result{}, false
