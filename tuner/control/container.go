@@ -108,10 +108,8 @@ func (s *containerState) originals() runtime.Values {
 	if len(s.c.Original) == 0 && s.c.Now != nil {
 		return s.c.Now
 	}
-	out := s.c.Now.Clone()
-	if out == nil {
-		out = runtime.Values{}
-	}
+	out := runtime.Values{}
+	maps.Copy(out, s.c.Now)
 	maps.Copy(out, s.c.Original)
 	return out
 }
@@ -212,12 +210,12 @@ func (p progress) samples(s *containerState, fromNs int64) []observe.RateSample 
 	return s.obs.Rates.Since(fromNs)
 }
 
-// seenNs is when it was last seen, also under excess steal; 0: never.
+// seenNs is when it was last seen, also under excess steal, or could not be as the job was stopped; 0: never.
 func (p progress) seenNs(s *containerState) int64 {
 	if p.sound != nil {
 		return s.obs.Work.SeenNs
 	}
-	return s.obs.Rates.SeenNs()
+	return s.obs.Rates.SeenNs() + s.obs.Rates.RestNs()
 }
 
 // unseen: what it gets done shows nowhere, though it was read for long enough with what it has.

@@ -316,12 +316,7 @@ func (c *Controller) whyReturn(s *containerState) string {
 	case len(after) == 0 || s.obs.ChangedNs() > h.since:
 		return "" // under other resources it cannot be compared
 	}
-	over := make([]observe.RateSample, len(after))
-	for i, r := range after {
-		r.Rate /= h.reference
-		over[i] = r
-	}
-	if r, ok := trial.Compare(c.k(), []trial.Block{{Samples: h.before}, {With: true, Samples: over}}, c.k().TrialAlpha/4); ok && r.High < 1-c.k().TrialRegression {
+	if r, ok := trial.Compare(c.k(), []trial.Block{{Samples: h.before}, {With: true, Samples: over(after, h.reference)}}, c.k().TrialAlpha/4); ok && r.High < 1-c.k().TrialRegression {
 		return fmt.Sprintf("its rate fell: %s", r.Spread())
 	}
 	return ""

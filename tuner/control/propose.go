@@ -344,12 +344,12 @@ func (c *Controller) recent() int {
 	return n
 }
 
-// sharedTrial says which open trial a container shares CPUs with; "" if none.
+// sharedTrial says which open trial a container shares CPUs with; "" if none: one of a stopped job takes none.
 func (c *Controller) sharedTrial(key string) string {
 	s := c.containers[key]
 	for _, o := range c.Open() {
 		for _, ch := range o.Changes {
-			if other := c.containers[ch.Key]; other == nil || overlap(other, s) {
+			if other := c.containers[ch.Key]; other == nil || (other == s || !other.obs.Stopped()) && overlap(other, s) {
 				return "another trial is open on its CPUs"
 			}
 		}

@@ -3,10 +3,12 @@ package control
 import (
 	"cmp"
 	"math"
+	"slices"
 	"testing"
 
 	"github.com/trimtab/trimtab/probes"
 	"github.com/trimtab/trimtab/runtime"
+	"github.com/trimtab/trimtab/tuner/state"
 )
 
 // TestStoppedTimeIsNoRate: of a container that its engine paused, or a job that a signal stopped,
@@ -153,6 +155,55 @@ func TestAStopMakesNoLoanUseful(t *testing.T) {
 			if lent == 0 || !doubted {
 				t.Errorf("%s after %d s: lent at tick %d, doubted %v", name, after, lent, doubted)
 			}
+		}
+	}
+}
+
+// TestAStopIsNoSilence: a job that was stopped while devices are hidden from it, on trial or long after, did not hang.
+func TestAStopIsNoSilence(t *testing.T) {
+	for name, stop := range ways() {
+		for _, after := range []int{5, 100} {
+			n := newGPUNode()
+			j := n.loaded("left", allowGPU())
+			c := asked(hideOf("GPU-b"))
+			hidden := 0
+			records := run(c, n, 400, func(i int, d Decision) {
+				if hidden == 0 && len(d.Apply) > 0 {
+					hidden = i
+				}
+				if hidden > 0 && i >= hidden+after {
+					stop(j, i < hidden+after+120)
+				}
+			})
+			if got := outcomes(records); hidden == 0 || len(got) != 1 || got[0] != state.OutcomeKept || j.visibility("GPU-b").Visible {
+				t.Errorf("%s %d s after it was hidden at %d: %+v", name, after, hidden, records)
+			}
+		}
+	}
+}
+
+// TestATrialOutlastsAStop: a trial is judged by what the job does before and after one, and keeps no neighbour
+// from its own meanwhile.
+func TestATrialOutlastsAStop(t *testing.T) {
+	for name, stop := range ways() {
+		n, j, others := floored()
+		c := started()
+		began, passed := 0, false
+		records := run(c, n, 300, func(i int, _ Decision) {
+			s := c.containers[j.c.Key()]
+			if began == 0 && s.plan != "" {
+				began = i
+			}
+			if began == 0 || i >= began+100 {
+				return
+			}
+			stop(j, i > began && i < began+90)
+			if i == began+60 {
+				passed = s.plan != "" && c.sharedTrial(others[0].c.Key()) == "" && c.sharedTrial(j.c.Key()) != ""
+			}
+		})
+		if got := outcomes(records); began == 0 || !passed || len(got) == 0 || slices.ContainsFunc(got, func(o state.Outcome) bool { return o != state.OutcomeKept }) {
+			t.Errorf("%s: open since tick %d, others may try %v, trials %v: %+v", name, began, passed, got, records)
 		}
 	}
 }

@@ -130,15 +130,18 @@ func (c *Controller) samplesOf(t *openTrial, fromNs int64) []observe.RateSample 
 		if s == nil || t.references[key] <= 0 {
 			return nil
 		}
-		samples := t.by[key].samples(s, fromNs)
-		over := make([]observe.RateSample, len(samples))
-		for i, r := range samples {
-			r.Rate /= t.references[key]
-			over[i] = r
-		}
-		series = append(series, over)
+		series = append(series, over(t.by[key].samples(s, fromNs), t.references[key]))
 	}
 	return trial.Together(series)
+}
+
+// over are rates over a level.
+func over(samples []observe.RateSample, level float64) []observe.RateSample {
+	out := slices.Clone(samples)
+	for i := range out {
+		out[i].Rate /= level
+	}
+	return out
 }
 
 // seenNs is when progress of each of a plan's receivers was last seen.
@@ -186,7 +189,8 @@ func (c *Controller) stepTrials(in Input, d *Decision) {
 		if slices.ContainsFunc(t.order.Changes, func(ch policies.Change) bool { s := c.containers[ch.Key]; return s != nil && s.answers > 0 }) {
 			continue // a loan of it is called in: what stands is known once that is written
 		}
-		if in.Frozen != "" { // nothing is judged but harm, and the time does not count
+		why := c.disturbed(t)
+		if in.Frozen != "" || why == "" && slices.ContainsFunc(t.order.Changes, func(ch policies.Change) bool { return c.containers[ch.Key].obs.Stopped() }) { // nothing is judged but harm, and the time does not count
 			t.FrozenNs += c.tickNs
 			if why := c.harm(t); why != "" && t.SinceNs > 0 {
 				t.Result, t.harmed = trial.Result{Outcome: trial.Worse, Why: why}, !t.order.IsVisibility()
@@ -194,7 +198,7 @@ func (c *Controller) stepTrials(in Input, d *Decision) {
 			}
 			continue
 		}
-		if why := c.disturbed(t); why != "" {
+		if why != "" {
 			t.Abandon(why)
 			c.end(t, d)
 			continue
