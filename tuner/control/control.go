@@ -242,8 +242,7 @@ const usualReadings = 5
 
 // balance computes the node's capacity and what each container has a right to.
 func (c *Controller) balance() {
-	host := c.node.HostCPUs
-	all := float64(c.last.Host.CPUs)
+	host, all := c.node.HostCPUs, float64(c.last.Host.CPUs)
 	c.node = policies.Node{CPUs: all, Left: c.cfg.LeftCPUShare * all, Reserve: c.cfg.ReserveCPUs + c.cfg.ReserveCPUShare*all, HostCPUs: host, MaxWeight: maxShares, Objective: c.cfg.Objective}
 	if len(c.idleCPUs) > 0 {
 		c.node.Idle = slices.Min(c.idleCPUs[max(0, len(c.idleCPUs)-2):])
