@@ -73,8 +73,8 @@ clean: ## Remove what the build made.
 ##@ Try
 
 .PHONY: demo
-demo: setup build image ## Starve a real training job beside a neighbour; watch trimtab find and fix it. Sets itself up. DEMO_FLAGS="-config 'loans: off'".
-	go run ./test/demo $(DEMO_FLAGS)
+demo: setup build image ## Starve a real training job beside a neighbour; watch trimtab find and fix it. Sets itself up.
+	go run ./test/demo
 
 .PHONY: bench
 bench: setup build image ## Measure what trimtab costs and what it gains, as a table. Sets itself up.
