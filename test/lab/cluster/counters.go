@@ -22,6 +22,7 @@ type container struct {
 	ownGB, setGB float64 // its owner's limit; what it reads each epoch
 	cachedGB     float64 // of the set
 	fillGB       float64 // by so much the cache grows each second
+	seenGB       float64 // what was cached at the latest tick
 	ageS         float64
 	noise, steps float64
 	threads      []probes.Thread // the trainer first

@@ -107,7 +107,9 @@ func (d *daemon) step(s Server) (moved bool) {
 		IdleNs: uint64(d.nowNs-startNs)*uint64(s.CPUs) - d.busyNs, MemTotal: total, MemAvail: total}} // page cache is available
 	for _, c := range d.jobs {
 		in.Containers, in.Samples = append(in.Containers, c.Container), append(in.Samples, c.sample())
-		moved = moved || c.fillGB > 0
+		// Caches that take from each other for good stand still, though each is being filled.
+		moved = moved || c.fillGB > 0 && math.Abs(c.cachedGB-c.seenGB) > 1e-4*c.setGB
+		c.seenGB = c.cachedGB
 	}
 	decided := d.control.Step(in)
 	d.results = nil
