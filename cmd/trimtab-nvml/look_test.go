@@ -26,12 +26,12 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// A folder of the loader's that does not answer is left out, and told; the library is found in another.
-func TestFolderThatDoesNotAnswer(t *testing.T) {
-	first, last, hung := t.TempDir(), t.TempDir(), t.TempDir()
-	disk, err := fusetest.OpenDisk(hung, t.TempDir())
+// silentDisk is a file system at dir that does not answer, until the test ends.
+func silentDisk(t *testing.T, dir string) *fusetest.Disk {
+	t.Helper()
+	disk, err := fusetest.OpenDisk(dir, t.TempDir())
 	if err != nil {
-		t.Skip(err)
+		t.Skip(err) // it says that FUSE is missing
 	}
 	t.Cleanup(func() {
 		if err := disk.Close(); err != nil {
@@ -41,6 +41,13 @@ func TestFolderThatDoesNotAnswer(t *testing.T) {
 	if err := disk.Set(fusetest.Fault{Silent: true}); err != nil {
 		t.Fatal(err)
 	}
+	return disk
+}
+
+// A folder of the loader's that does not answer is left out, and told; the library is found in another.
+func TestFolderThatDoesNotAnswer(t *testing.T) {
+	first, last, hung := t.TempDir(), t.TempDir(), t.TempDir()
+	silentDisk(t, hung)
 	library := filepath.Join(last, "libtrimtab-none.so.1")
 	if err := os.WriteFile(library, nil, 0o600); err != nil {
 		t.Fatal(err)
@@ -77,18 +84,7 @@ func TestFolderThatDoesNotAnswer(t *testing.T) {
 // More than may be waited for are an error that names them. Who hangs there is told, and can be told from
 // another that is given the PID later.
 func TestFoldersThatDoNotAnswer(t *testing.T) {
-	disk, err := fusetest.OpenDisk(t.TempDir(), t.TempDir())
-	if err != nil {
-		t.Skip(err)
-	}
-	t.Cleanup(func() {
-		if err := disk.Close(); err != nil {
-			t.Error(err)
-		}
-	})
-	if err := disk.Set(fusetest.Fault{Silent: true}); err != nil {
-		t.Fatal(err)
-	}
+	disk := silentDisk(t, t.TempDir())
 	var hung []string
 	for _, name := range strings.Fields("a b c d e f") {
 		hung = append(hung, filepath.Join(disk.Dir, name))

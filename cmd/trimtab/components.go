@@ -293,7 +293,9 @@ func coreConfig(cfg config.Config) control.Config {
 	k.Notable, k.Exposed, k.MaxSteal, k.PlanMinGain = cfg.Thresholds.Severity, cfg.Thresholds.Communication, cfg.Thresholds.MaxExcessSteal, cfg.Thresholds.MinGain
 	k.CoolSeconds = cfg.Limits.CoolDown.D().Seconds()
 	k.HideUnused, k.ShowFree = cfg.GPU.HideAfter.D().Seconds(), cfg.GPU.ShowAfter.D().Seconds()
-	c.LeftCPUShare = k.RightMargin                                                   // others of the host may be short of no more
+	// Others of the host may be short of no more than a container.
+	c.LeftCPUShare = k.RightMargin
+
 	c.ReserveCPUs, c.ReserveCPUShare = cfg.Reserve.CPUs.CPUs, cfg.Reserve.CPUs.Share // of the host's, not of those that the daemon may run on
 	c.ReserveMemory, c.ReserveMemoryShare = cfg.Reserve.Memory.Bytes, cfg.Reserve.Memory.Share
 	c.MaxTuned, c.Objective = cfg.MaxTuned, cfg.Objective
