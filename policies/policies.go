@@ -113,6 +113,9 @@ type CPUUse struct {
 	// in which it wanted a CPU that the quota kept from it, the smaller of these two.
 	Throttled bool    `json:"throttled,omitempty"`
 	Lost      float64 `json:"lost,omitempty"`
+	// Crowds: more threads of it want a CPU than the host has, at all times. Where it had all CPUs, some kernels
+	// would run nothing else.
+	Crowds bool `json:"crowds,omitempty"`
 	// Unseen: loans are to be proven, and what it gets done shows in no reading: its use must tell.
 	Unseen bool `json:"unseen,omitempty"`
 	// Enough is the quota that would have been enough while nothing held it back; 0: not known.
@@ -148,7 +151,7 @@ type CPUUse struct {
 type Node struct {
 	CPUs      float64 `json:"cpus"`               // online
 	Reserve   float64 `json:"reserve"`            // kept idle
-	Left      float64 `json:"left,omitempty"`     // of the reserve, kept from every loan whether it is idle or not
+	Left      float64 `json:"left,omitempty"`     // of the reserve, kept from who crowds the CPUs whether it is idle or not
 	Idle      float64 `json:"idle,omitempty"`     // CPUs that nobody used in the latest two readings, the fewer
 	OtherCPUs float64 `json:"otherCPUs"`          // used by containers that are not enrolled
 	HostCPUs  float64 `json:"hostCPUs,omitempty"` // used by processes outside of all containers
@@ -167,9 +170,12 @@ type Node struct {
 func (n Node) WholeCPUs() float64 { return n.CPUs - math.Floor(n.Reserve) }
 
 // MostCPUs is the largest quota that a container may be lent: what is not idle is not lent, so it
-// need not keep all of the reserve.
-func (n Node) MostCPUs(e Enrolment) float64 {
-	most := min(n.WholeCPUs(), n.CPUs-min(n.Reserve, n.Left))
+// need not keep all of the reserve. A program that reads its quota crowds no CPUs: it has them whole.
+func (n Node) MostCPUs(e Enrolment, crowds bool) float64 {
+	most := n.WholeCPUs()
+	if crowds {
+		most = min(most, n.CPUs-min(n.Reserve, n.Left))
+	}
 	if e.CPU.Max > 0 {
 		most = min(most, e.CPU.Max)
 	}

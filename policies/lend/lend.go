@@ -56,7 +56,7 @@ func (p Policy) cpu(node policies.Node, j policies.Job) (kind policies.Kind, ch 
 	if !limited || !stands || err != nil {
 		return "", ch, false
 	}
-	ceiling := node.MostCPUs(j.Enrolment)
+	ceiling := node.MostCPUs(j.Enrolment, j.CPU.Crowds)
 	ch = policies.Change{Key: j.Key, Name: j.Name, Knob: runtime.KnobCPUQuota, From: j.Now[runtime.KnobCPUQuota]}
 	to := func(cpus float64) { ch.To = runtime.QuotaFromCPUs(cpus, periodUs) }
 	lent := now > own*(1+p.k.MinStep)

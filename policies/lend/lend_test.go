@@ -318,11 +318,16 @@ func TestReasons(t *testing.T) {
 	}
 }
 
-// TestLoanOfAllCPUsLeavesSome: one that stands from before, too.
-func TestLoanOfAllCPUsLeavesSome(t *testing.T) {
+// TestWhoCrowdsTheCPUsLeavesSome: of a loan that stands from before, too. Nobody else does: a program that reads
+// its quota would start a thread less.
+func TestWhoCrowdsTheCPUsLeavesSome(t *testing.T) {
 	node := bigNode
 	node.Left = 0.24
 	j := with(lent(), func(j *policies.Job) { j.Now[runtime.KnobCPUQuota], j.CPU.Enough = "800000 100000", 0 })
+	if plans := policy().Propose(node, []policies.Job{j}).Plans; len(plans) > 0 {
+		t.Errorf("%+v, want none", plans)
+	}
+	j.CPU.Crowds = true
 	plans := policy().Propose(node, []policies.Job{j}).Plans
 	if len(plans) != 1 || plans[0].Kind != policies.KindReturn || plans[0].Changes[0].To != "776000 100000" {
 		t.Errorf("%+v, want 7.76 of 8 CPUs", plans)

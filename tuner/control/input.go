@@ -27,8 +27,8 @@ type Config struct {
 
 	ReserveCPUs     float64 `json:"reserveCPUs"`               // kept idle when CPU is lent
 	ReserveCPUShare float64 `json:"reserveCPUShare,omitempty"` // and of the host's
-	// LeftCPUShare is the share of the host's CPUs that of the reserve is kept from every loan, idle or not: where a
-	// program has all CPUs, some kernels run nothing else for seconds [measured, 6.18: PostgreSQL, 79 s at worst].
+	// LeftCPUShare is the share of the host's CPUs that of the reserve is kept from who crowds them, idle or not: where
+	// such a program has all, some kernels run nothing else for seconds [measured, 6.18: PostgreSQL, 79 s at worst].
 	LeftCPUShare float64 `json:"leftCPUShare,omitempty"`
 	// ReserveMemory in bytes and ReserveMemoryShare of the host's memory are never given.
 	ReserveMemory      float64 `json:"reserveMemory"`

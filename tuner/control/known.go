@@ -86,7 +86,7 @@ func (c *Controller) sofar(s *containerState) profiles.End {
 
 // takesAll is the CPUs that it may use where that is all that may be lent to it, and none of it went back; else 0.
 func (c *Controller) takesAll(s *containerState) float64 {
-	if _, now := s.quotas(); s.lent(c.k()) && now >= c.node.MostCPUs(s.c.Enrolment)*(1-c.k().MinStep) {
+	if _, now := s.quotas(); s.lent(c.k()) && now >= c.node.MostCPUs(s.c.Enrolment, c.crowds(s))*(1-c.k().MinStep) {
 		return now
 	}
 	return 0
@@ -188,7 +188,7 @@ func (c *Controller) teach(s *containerState, r observe.Reading, d *Decision) {
 // allowed is the CPUs that a container may use as things stand.
 func (c *Controller) allowed(s *containerState) float64 {
 	_, quota := s.quotas()
-	return min(c.node.MostCPUs(policies.Enrolment{}), cmp.Or(quota, math.Inf(1)))
+	return min(c.node.MostCPUs(policies.Enrolment{}, c.crowds(s)), cmp.Or(quota, math.Inf(1)))
 }
 
 // profileJudged tells the known jobs how a trial ended that rested on them.

@@ -125,10 +125,15 @@ func (c *Controller) shrank(s *containerState) float64 {
 	return l.settledFrom
 }
 
+// crowds: at all times one thread more than the host has CPUs wants one.
+func (c *Controller) crowds(s *containerState) bool {
+	return s.obs.Mean(func(u observe.Use) float64 { return u.Tasks }) >= c.node.CPUs+1
+}
+
 // cpuUse is its use of the CPUs as policies see it.
 func (c *Controller) cpuUse(s *containerState) policies.CPUUse {
 	k := c.k()
-	use := policies.CPUUse{Used: s.obs.Used(), Waiting: c.waiting(s), Obtainable: s.rights.obtainable, Entitlement: s.rights.entitled, Parent: s.parent(), LoanBrings: s.loan.brings, LoanDoubt: s.loan.doubt, HasSettled: s.loan.settledFrom > 0}
+	use := policies.CPUUse{Used: s.obs.Used(), Crowds: c.crowds(s), Waiting: c.waiting(s), Obtainable: s.rights.obtainable, Entitlement: s.rights.entitled, Parent: s.parent(), LoanBrings: s.loan.brings, LoanDoubt: s.loan.doubt, HasSettled: s.loan.settledFrom > 0}
 	use.Lost, use.Throttled = s.obs.Throttled()
 	use.Enough, _ = s.enough(k)
 	use.Shrank, use.Known, use.Bursts = c.shrank(s), s.loan.known, s.loan.stopped

@@ -294,14 +294,16 @@ func TestLabelThatAsksForMore(t *testing.T) {
 // TestLoanLeavesTheHostSome: of the reserve, whether it is idle or not. Beside a program that has all CPUs some kernels
 // run nothing else, and trimtab neither.
 func TestLoanLeavesTheHostSome(t *testing.T) {
-	for name, c := range map[string]struct{ reserve, most float64 }{
-		"no reserve":  {0, 2},
-		"a small one": {0.02, 1.98},
-		"the default": {0.2, 1.94},
-		"a whole CPU": {1, 1},
+	for name, c := range map[string]struct{ reserve, tasks, most float64 }{
+		"no reserve":              {0, 8, 2},
+		"a small one":             {0.02, 8, 1.98},
+		"the default":             {0.2, 8, 1.94},
+		"a whole CPU":             {1, 8, 1},
+		"as many tasks as CPUs":   {0.2, 2, 2}, // it may read its quota: with 1.94 it would start one
+		"one more, half the time": {0.2, 2.5, 2},
 	} {
 		n := newNode(2)
-		j := n.addProgram("server", 0.4, 8, 1e6)
+		j := n.addProgram("server", 0.4, c.tasks, 1e6)
 		cfg := Defaults()
 		cfg.ReserveCPUs, cfg.LeftCPUShare = c.reserve, 0.03
 		run(New(cfg, builtin, "t"), n, 60, func(i int, _ Decision) {

@@ -404,7 +404,7 @@ func (c *Controller) guarded(key string) *guard.Container {
 		return nil
 	}
 	k := c.k()
-	g := &guard.Container{Enrolment: s.c.Enrolment, Now: s.c.Now, Original: s.c.Original, Yielded: s.c.Yielded, Memory: s.memoryUse(k), Changed: s.changed() || s.plan != "",
+	g := &guard.Container{Enrolment: s.c.Enrolment, Now: s.c.Now, Original: s.c.Original, Yielded: s.c.Yielded, Memory: s.memoryUse(k), Crowds: c.crowds(s), Changed: s.changed() || s.plan != "",
 		CoolSeconds: max(0, float64(s.coolNs-c.now())/1e9)}
 	if s.c.Busy || s.answers > 0 {
 		g.Fixed, g.FixedGate = writing, guard.GateFixed

@@ -38,7 +38,7 @@ func (c *Controller) show(i int) state.Container {
 		Key: s.key, ID: s.c.ID.Container, Engine: s.c.ID.Engine, Name: s.c.Name, Image: s.c.Image, State: s.c.State, GPUs: s.c.GPUs,
 		Watched: s.c.Watched, Enrolment: s.c.Enrolment, WhyNot: s.refused.Text, Gate: string(s.refused.Gate), Value: s.refused.Value, Threshold: s.refused.Threshold,
 		Tuning: string(s.state), Loan: c.showLoan(s), Breakdown: r.Breakdown, Verdict: s.verdicts.Shown(), WindowVerdict: s.verdicts.Latest(), Cost: verdict.Cost(k, *r), Aggregated: r.Aggregated,
-		Ranks: r.Ranks, UsedCPUs: s.obs.Used(), QueuedCPUs: s.obs.Queued(), Windows: s.obs.Windows, PartNs: s.parts, MemoryUse: s.memoryUse(k), Deciders: whose(s),
+		Ranks: r.Ranks, UsedCPUs: s.obs.Used(), QueuedCPUs: s.obs.Mean(func(u observe.Use) float64 { return u.Queued }), Windows: s.obs.Windows, PartNs: s.parts, MemoryUse: s.memoryUse(k), Deciders: whose(s),
 		Now: s.c.Now, Original: s.originals(), Yielded: s.c.Yielded, Held: s.c.Held, Pending: s.c.Pending, Preflight: s.c.Preflight,
 		Entitled: s.rights.entitled, Obtainable: s.rights.obtainable, Allocation: c.allocation(i), ByCPUs: s.learned.curve, ByMemory: s.learned.byMemory, Paging: s.learned.paging.Paging,
 		Advice: s.advice, Trials: slices.Clone(s.trials), Team: verdict.TeamOf(r), SharedBytes: verdict.SharedBytes(r), NetworkMount: verdict.NetworkMount(r), Pauses: s.obs.Work.Pauses.Seen(), Staging: verdict.StagingOf(r),

@@ -250,7 +250,7 @@ func (c *Controller) loanIsDue(s *containerState) bool {
 	_, now := s.quotas()
 	_, throttled := s.obs.Throttled()
 	return throttled && e.Loans != policies.LoansOff && e.Loans != policies.LoansProven && e.Allows(runtime.KnobCPUQuota) && !slices.Contains(s.c.Yielded, runtime.KnobCPUQuota) &&
-		c.node.Idle-c.node.Reserve >= max(k.ActiveCPUs, k.MinStep*now) && c.node.MostCPUs(e) > now*(1+k.MinStep) && !c.urgent(s) && !c.short() && c.barred(i).Text == ""
+		c.node.Idle-c.node.Reserve >= max(k.ActiveCPUs, k.MinStep*now) && c.node.MostCPUs(e, c.crowds(s)) > now*(1+k.MinStep) && !c.urgent(s) && !c.short() && c.barred(i).Text == ""
 }
 
 // harm says who is short of what is theirs under a plan; "" if nobody is.

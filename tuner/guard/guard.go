@@ -57,6 +57,7 @@ type Container struct {
 	Fixed       string
 	FixedGate   Gate
 	Memory      policies.MemoryUse
+	Crowds      bool    // the CPUs, as policies.CPUUse has it
 	V1Memory    bool    // its memory.swap counts memory and swap together
 	Changed     bool    // something of it stands at trimtab's value
 	CoolSeconds float64 // left until the next trial of it
@@ -184,7 +185,7 @@ func quota(k *policies.Constants, node policies.Node, c *Container, ch policies.
 	if !limited || !nowLimited || !toLimited || err != nil {
 		return ch, Rejection{Gate: GateBounds, Text: "no CPU quota to move: its owner set none"}
 	}
-	ceiling := node.MostCPUs(c.Enrolment)
+	ceiling := node.MostCPUs(c.Enrolment, c.Crowds)
 	floor := max(c.Enrolment.CPU.Min, 0)
 	if !c.Enrolment.BestEffort {
 		floor = max(floor, own)

@@ -184,13 +184,7 @@ const needTicks = 2
 // that only waits for others, so what it lost is that of all threads where that is more.
 func (r *Reading) aggregate() {
 	w := r.Window
-	var run, throttled, queued, reads float64
-	for _, t := range w.Threads {
-		run += float64(t.Ns[probes.StateRun])
-		throttled += float64(t.Ns[probes.StateThrottled])
-		queued += behindOthers(t)
-		reads += asleepOnFiles(t)
-	}
+	run, throttled, queued, reads := wants(w)
 	wall, wanted := float64(w.EndNs-w.StartNs), run+throttled+queued
 	if wanted <= 0 || wall <= 0 {
 		return
@@ -208,6 +202,17 @@ func (r *Reading) aggregate() {
 	p[policies.PartContended] = wall * active * queued / wanted
 	p[policies.PartInputStorage] = min(wall*(1-active), reads*w.readShare())
 	r.Breakdown, r.LoaderShort, r.Loaders = exact(p, int64(wall)), 0, 0
+}
+
+// wants is how long its threads ran, its quota kept them from it, others did, and they read files, ns.
+func wants(w *Window) (run, throttled, queued, reads float64) {
+	for _, t := range w.Threads {
+		run += float64(t.Ns[probes.StateRun])
+		throttled += float64(t.Ns[probes.StateThrottled])
+		queued += behindOthers(t)
+		reads += asleepOnFiles(t)
+	}
+	return run, throttled, queued, reads
 }
 
 // short is the share of a rank's wall time in which it or its loaders lacked a CPU.

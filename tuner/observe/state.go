@@ -212,9 +212,10 @@ type Use struct {
 	Throttled bool    // its quota stopped it in this reading
 	Quota     float64 // CPUs; 0: none
 	// Waiting is the share of time in which some task of it waited for a CPU, less what its
-	// own quota explains; HasPSI: it could be read. Queued is how many CPUs its threads waited for.
-	Waiting, Queued float64
-	HasPSI          bool
+	// own quota explains; HasPSI: it could be read. Queued is how many CPUs its threads waited for,
+	// Tasks how many wanted one, in the mean; 0: not read.
+	Waiting, Queued, Tasks float64
+	HasPSI                 bool
 	// Wanted is the CPUs that it wanted. Held: its quota, other work or a stop held it back, or may
 	// have, as its quota changed in it or was not read: it wanted as much at least.
 	Wanted  float64
@@ -233,7 +234,12 @@ func (s *State) addUse(k *policies.Constants, w *Window, r Reading) {
 	u.Throttled = w.HasCgroup && periods >= k.Notable && u.Lost >= k.Notable
 	// PSI counts a task that is out of quota as one that waits.
 	u.Waiting = max(0, w.Cgroup.CPUSome-periods)
-	u.Queued = queued(w, u)
+	if wall := float64(w.EndNs - w.StartNs); w.HasKernel {
+		run, out, queued, _ := wants(w)
+		u.Tasks, u.Queued = (run+out+queued)/wall, queued/wall
+	} else {
+		u.Queued = u.CPUs * u.Waiting / (1 - min(u.Waiting, 0.99))
+	}
 	if r.Sure() { // of a thread that is known to train its own wait counts: a helper's costs it nothing
 		u.Waiting = min(u.Waiting, r.Breakdown.Share(policies.PartContended)+r.Breakdown.Share(policies.PartInputContended))
 	}
@@ -247,17 +253,6 @@ func (s *State) addUse(k *policies.Constants, w *Window, r Reading) {
 	}
 	s.Uses = keep(append(s.Uses, u))
 	s.PeakCPUs, s.PeakNs = max(s.PeakCPUs, u.Wanted), cmp.Or(s.PeakNs, u.StartNs)
-}
-
-// queued is the CPUs that a container wanted and other work had, each of its threads for itself.
-func queued(w *Window, u Use) (cpus float64) {
-	if !w.HasKernel {
-		return u.CPUs * u.Waiting / (1 - min(u.Waiting, 0.99))
-	}
-	for _, t := range w.Threads {
-		cpus += behindOthers(t) / float64(w.EndNs-w.StartNs)
-	}
-	return cpus
 }
 
 // lost is the share of wanted time that a container's own quota kept from it. Where a
@@ -293,14 +288,10 @@ func Counted(source string) bool {
 const usedTicks = 5
 
 // Used is the mean CPU use of late.
-func (s *State) Used() float64 {
-	return meanOf(last(s.Uses, usedTicks), func(u Use) float64 { return u.CPUs })
-}
+func (s *State) Used() float64 { return s.Mean(func(u Use) float64 { return u.CPUs }) }
 
-// Queued is likewise the CPUs that its threads waited for.
-func (s *State) Queued() float64 {
-	return meanOf(last(s.Uses, usedTicks), func(u Use) float64 { return u.Queued })
-}
+// Mean is that of its use of late.
+func (s *State) Mean(of func(Use) float64) float64 { return meanOf(last(s.Uses, usedTicks), of) }
 
 func meanOf(uses []Use, of func(Use) float64) (sum float64) {
 	for _, u := range uses {

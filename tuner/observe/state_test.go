@@ -50,7 +50,7 @@ func TestQueuedIsWhatOthersHad(t *testing.T) {
 	}{"threads": {read, 1.1}, "pressure": {pressure, 0.5}} {
 		var s State
 		s.addUse(k, tt.w, Reading{})
-		if got := s.Queued(); math.Abs(got-tt.want) > 1e-6 {
+		if got := s.Mean(func(u Use) float64 { return u.Queued }); math.Abs(got-tt.want) > 1e-6 {
 			t.Errorf("%s: %.2f CPUs were queued for, want %.2f", name, got, tt.want)
 		}
 	}
