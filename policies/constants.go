@@ -82,16 +82,14 @@ type Constants struct {
 	ActiveCPUs float64
 	// MinStep is the least relative change of a limit worth a write: systemd rounds to 1 %.
 	MinStep float64
-	// WriteSeconds lie between two writes of a loan to one container, a recall apart.
+	// WriteSeconds lie between two writes of a loan to one container, a recall apart. After a recall
+	// the next loan waits as long too, and twice as long after each further one, up to BackOffMax times.
 	WriteSeconds float64
+	BackOffMax   float64
 	// RightMargin is the share of its right that a container may be short of, and the share of
 	// time that it may wait for a CPU beyond what it waited before, until loans are called in:
 	// what the kernel's dealing on a few CPUs wanders by.
 	RightMargin float64
-	// BackOffSeconds after a recall before the same job is lent again; doubled with each, up to
-	// BackOffMax times.
-	BackOffSeconds float64
-	BackOffMax     float64
 	// MemoryShare of the free memory that one job may be lent at once.
 	MemoryShare float64
 	// MemoryMargin is the share left above memory that is held or used, MemoryMarginBytes the
@@ -167,8 +165,8 @@ func DefaultConstants() *Constants {
 		WindowSeconds: 1.5, WindowMaxSeconds: 60, MinTicks: 5, CostSeconds: 30, MaxSteal: 0.02,
 		Notable: 0.05, Exposed: 0.10, Dominant: 0.5, Full: 0.9, LoaderShort: 0.15, RereadShare: 0.3, CalmReread: 256 << 10, RiskSeconds: 30, RiskRoom: 0.75,
 		Retransmits: 0.02, MinConfidence: 0.5, Agree: 2, ActiveShare: 0.005, HelperWakes: 8, SpinningSMs: 0.25,
-		SettleReadings: 10, SettleMargin: 0.05, UnusedSeconds: 60, ActiveCPUs: 0.02, MinStep: 0.05, WriteSeconds: 5, RightMargin: 0.03,
-		BackOffSeconds: 5, BackOffMax: 6, MemoryShare: 0.5, MemoryMargin: 0.10, MemoryMarginBytes: 64 << 20,
+		SettleReadings: 10, SettleMargin: 0.05, UnusedSeconds: 60, ActiveCPUs: 0.02, MinStep: 0.05, WriteSeconds: 5, BackOffMax: 6, RightMargin: 0.03,
+		MemoryShare: 0.5, MemoryMargin: 0.10, MemoryMarginBytes: 64 << 20,
 		PlanMinGain: 0.05, TrialMinGain: 0.03, TrialMargin: 0.02, TrialAlpha: 0.05, TrialRegression: 0.2, TrialSwing: 1.5, TrialCorrelation: 0.8, TrialCalm: 0.02,
 		TrialDrift: 0.01, TrialBlock: 3, TrialBaseline: 8, TrialSettle: 1, WitnessSpread: 0.3, CoolSeconds: 20, Moved: 0.25, WeightStep: 4, WeightMax: 16,
 		HideUnused: 600, ShowFree: 300,

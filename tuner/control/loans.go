@@ -281,7 +281,7 @@ func (b *backOff) again(k *policies.Constants, nowNs, givenNs int64) {
 	case nowNs > max(givenNs, b.untilNs)+int64(k.SettleReadings*1e9):
 		b.times = 0
 	}
-	b.untilNs = nowNs + int64(k.BackOffSeconds*math.Pow(2, float64(min(b.times, int(k.BackOffMax))))*1e9)
+	b.untilNs = nowNs + int64(k.WriteSeconds*math.Pow(2, float64(min(b.times, int(k.BackOffMax))))*1e9)
 	b.times++
 }
 

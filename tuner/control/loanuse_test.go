@@ -200,7 +200,7 @@ func TestRecallInParts(t *testing.T) {
 	k := policies.DefaultConstants()
 	var b backOff
 	for i, tt := range []struct{ at, given, until float64 }{
-		{100, 50, 100 + k.BackOffSeconds}, {102, 50, 102 + k.BackOffSeconds}, {110, 108, 110 + 2*k.BackOffSeconds}, {140, 121, 140 + k.BackOffSeconds},
+		{100, 50, 100 + k.WriteSeconds}, {102, 50, 102 + k.WriteSeconds}, {110, 108, 110 + 2*k.WriteSeconds}, {140, 121, 140 + k.WriteSeconds},
 	} {
 		if b.again(k, int64(tt.at*1e9), int64(tt.given*1e9)); b.untilNs != int64(tt.until*1e9) {
 			t.Errorf("recall %d: waits until %.0f, want %.0f", i, float64(b.untilNs)/1e9, tt.until)
