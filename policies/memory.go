@@ -34,6 +34,8 @@ type MemoryUse struct {
 	// nothing that its own limit evicted.
 	CalmSeconds   float64 `json:"calmSeconds,omitempty"`
 	SparedSeconds float64 `json:"sparedSeconds,omitempty"`
+	// AtLimit: in the latest tick its limit was hit, or use stood at it.
+	AtLimit bool `json:"atLimit,omitempty"`
 	// Last is the limit, bytes, with which its last runs read nothing again, at its start; 0: not known.
 	Last float64 `json:"last,omitempty"`
 	// Fills: what it uses still grows into its limit. Loan is what became of the latest raise.
@@ -64,8 +66,11 @@ func (m MemoryUse) Grows(k *Constants) bool {
 	return m.MostBefore <= 0 || m.Most-m.MostBefore >= k.CalmReread*k.UnusedSeconds/2
 }
 
-// Evicts reports whether its own limit still evicts what it reads again.
-func (m MemoryUse) Evicts(k *Constants) bool { return m.Rereads(k) && m.SparedSeconds == 0 }
+// Evicts reports whether its own limit still evicts what it reads again, and has little room any more: what a
+// raise brings back was evicted by the lower limit, and says nothing of the one that stands.
+func (m MemoryUse) Evicts(k *Constants) bool {
+	return m.Rereads(k) && m.SparedSeconds == 0 && m.Current >= k.Full*m.Limit
+}
 
 // AtLimit reports whether a memory limit, bytes, evicts: it was hit, or use stands at it. Under any other
 // somebody else evicted what is read again, as a host does that is short. Where swap is forbidden v1 counts

@@ -188,7 +188,7 @@ func cached() policies.Job {
 	b.Ns[policies.PartInputStorage], b.Ns[policies.PartCompute] = 50, 50
 	j.Breakdown, j.Rate = b, policies.Rate{PerSecond: 10}
 	j.Verdict = policies.Verdict{Class: policies.ClassInput, Cause: policies.CauseCache, Confidence: 1, Severity: 0.5}
-	j.Memory = policies.MemoryUse{Read: true, Current: 320 * mib, Held: 150 * mib, Limit: 320 * mib, Reread: 10 * mib, DiskRead: 10 * mib}
+	j.Memory = policies.MemoryUse{Read: true, Current: 320 * mib, Held: 150 * mib, Limit: 320 * mib, AtLimit: true, Reread: 10 * mib, DiskRead: 10 * mib}
 	return j
 }
 
@@ -212,7 +212,13 @@ func cachedLent() policies.Job {
 // misled was lent at its start what its last runs needed, and reads again all the same.
 func misled(j *policies.Job) {
 	m := &j.Memory
-	m.Reread, m.DiskRead, m.Loan.Before, m.Loan.After, m.SparedSeconds, m.Current = 5*mib, 5*mib, 0, 1*mib, 0, m.Limit
+	m.Reread, m.DiskRead, m.Loan.Before, m.Loan.After, m.SparedSeconds, m.Current, m.AtLimit = 5*mib, 5*mib, 0, 1*mib, 0, m.Limit, true
+}
+
+// nearlyFull reads less again than before its loan, whose last tenth it has reached.
+func nearlyFull(j *policies.Job) {
+	m := &j.Memory
+	m.Reread, m.DiskRead, m.Loan.After, m.SparedSeconds, m.Current = 5*mib, 5*mib, mib/3, 0, 0.95*m.Limit
 }
 
 func TestMemory(t *testing.T) {
@@ -249,13 +255,22 @@ func TestMemory(t *testing.T) {
 			m.Reread, m.DiskRead, m.Fills, m.CalmSeconds, m.SparedSeconds = 5*mib, 5*mib, true, 0, 0
 		})), nil, "", 0},
 		"reads as much as before": {with(cachedLent(), memory(func(m *policies.MemoryUse) {
-			m.Reread, m.DiskRead, m.Loan.After, m.SparedSeconds = 5*mib, 5*mib, 1*mib, 0
+			m.Reread, m.DiskRead, m.Loan.After, m.SparedSeconds, m.Current, m.AtLimit = 5*mib, 5*mib, 1*mib, 0, m.Limit, true
 		})), nil, policies.KindReturn, 320},
+		"reads as much, and has room": {with(cachedLent(), memory(func(m *policies.MemoryUse) {
+			m.Reread, m.DiskRead, m.Loan.After, m.SparedSeconds = 5*mib, 5*mib, 1*mib, 0
+		})), nil, "", 0},
+		"nearly full, and much is free":   {with(cachedLent(), nearlyFull), nil, policies.KindLoan, 4096 + 10*1024},
+		"nearly full, and little is free": {with(cachedLent(), nearlyFull), func(n *policies.Node) { n.MemoryFree = 1500 * mib }, "", 0},
+		"full, and little is free": {with(cachedLent(), func(j *policies.Job) {
+			nearlyFull(j)
+			j.Memory.AtLimit = true
+		}), func(n *policies.Node) { n.MemoryFree = 1500 * mib }, policies.KindLoan, 4096 + 750},
 		"all that it reads has come": {with(cachedLent(), memory(func(m *policies.MemoryUse) {
 			m.Reread, m.DiskRead, m.Loan.After, m.SparedSeconds = 5*mib, 5*mib, 1*mib, 7
 		})), nil, "", 0},
 		"reads less, and again some": {with(cachedLent(), memory(func(m *policies.MemoryUse) {
-			m.Reread, m.DiskRead, m.Loan.After, m.SparedSeconds, m.Current = 5*mib, 5*mib, mib/3, 0, m.Limit
+			m.Reread, m.DiskRead, m.Loan.After, m.SparedSeconds, m.Current, m.AtLimit = 5*mib, 5*mib, mib/3, 0, m.Limit, true
 		})), nil, policies.KindLoan, 4096 + 10*1024},
 		"others evict of what is nearly full": {with(cachedLent(), memory(func(m *policies.MemoryUse) {
 			m.Reread, m.DiskRead, m.Loan.After, m.SparedSeconds, m.Current = 5*mib, 5*mib, 1*mib, 7, 0.95*m.Limit

@@ -27,7 +27,7 @@ func (p Policy) memory(node policies.Node, j policies.Job) (kind policies.Kind, 
 		return p.raise(node, j, to, 1, why)
 	}
 	evicts := m.Evicts(p.k)
-	useless := lent && evicts && !m.Fills && m.Loan.Before > 0 && m.Loan.Seconds >= p.k.SettleReadings && !m.Loan.Helped()
+	useless := lent && evicts && m.AtLimit && !m.Fills && m.Loan.Before > 0 && m.Loan.Seconds >= p.k.SettleReadings && !m.Loan.Helped()
 	most := max(float64(own), j.Enrolment.Memory.Max, p.k.WithRoom(m.Peak))
 	switch {
 	case j.Urgent:
@@ -39,8 +39,11 @@ func (p Policy) memory(node policies.Node, j policies.Job) (kind policies.Kind, 
 		return p.lower(j, float64(own), fmt.Sprintf("with %.0f MiB it reads again as much as with %.0f", m.Limit/mib, m.Loan.From/mib))
 	case m.Last >= m.Limit*(1+p.k.MinStep) && node.MemoryFree > 0:
 		return p.raise(node, j, m.Last, 1, fmt.Sprintf("it is a known job: with %.0f MiB its last runs read nothing again", m.Last/mib))
-	case evicts && m.Current >= p.k.Full*m.Limit:
+	case evicts:
 		kind, ch, ok = p.more(node, j)
+		if !m.AtLimit { // a small step waits until it is full
+			return kind, ch, ok && ch.To.Quantity() >= m.Limit*(1+p.k.Moved)
+		}
 		if !ok && lent && m.Loan.From > 0 && m.Loan.Before == 0 && m.Loan.Seconds >= p.k.SettleReadings { // its last runs misled
 			return p.lower(j, float64(own), fmt.Sprintf("its last runs read nothing again with %.0f MiB, this one does; no more is free", m.Limit/mib))
 		}

@@ -150,7 +150,7 @@ func (s *containerState) memoryUse(k *policies.Constants) policies.MemoryUse {
 	if s.memory.atNs == 0 && s.memory.loweredNs == 0 && s.c.Now[runtime.KnobMemoryLimit] == s.original(runtime.KnobMemoryLimit) && float64(len(s.obs.Uses)) < k.UnusedSeconds {
 		_, use.Last = s.known.run.Last(k)
 	}
-	use.Loan.Missed = s.failures.Blocks(k, runtime.KnobMemoryLimit, true, memoryConditions(use, s.c.Now[runtime.KnobMemoryLimit]))
+	use.Loan.Missed = s.failures.Blocks(k, runtime.KnobMemoryLimit, true, memoryConditions(policies.MemoryUse{Held: use.Held}, s.c.Now[runtime.KnobMemoryLimit]))
 	return use
 }
 

@@ -70,7 +70,7 @@ func (c *Controller) learnPaging(s *containerState, r observe.Reading) {
 	seen := model.Seen{Rate: r.Rate.PerSecond, Source: r.Rate.Source}
 	tick := 1 / r.Rate.PerSecond
 	switch lost := use.Evicted(s.verdicts.Latest(), r.Breakdown); {
-	case use.Evicts(k) && use.Current >= k.Full*use.Limit:
+	case use.Evicts(k):
 		seen.X, seen.Paging = use.Limit, policies.Paging{Base: tick * (1 - lost), Lost: tick * lost, Limit: use.Limit, Set: use.Limit * 2}
 	case use.Calm(k) && !use.Fills && r.Breakdown.Share(policies.PartInputStorage) < k.Notable:
 		seen.X, seen.Paging = use.Current, policies.Paging{Base: tick, Limit: use.Current, Set: use.Current, Enough: true}

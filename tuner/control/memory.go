@@ -148,7 +148,7 @@ func (c *Controller) emergencyRevert(d *Decision) {
 		}
 		if why := verdict.LoweredHarm(c.k(), t, m.calm, ch.To.Quantity()); why != "" {
 			m.loweredNs = 0
-			s.failures.Add(ch.Knob, true, c.conditions(s, ch.Knob, ch.From))
+			s.failures.Add(ch.Knob, true, memoryConditions(policies.MemoryUse{Held: t.Held}, ch.From)) // what it reads again ends with the return
 			c.revert(Order{Plan: c.planID(), Policy: lender, Changes: m.lowered, Why: why}, "", d)
 		}
 	}

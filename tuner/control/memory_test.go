@@ -417,6 +417,26 @@ func TestTakenMemoryGoesBackAtOnce(t *testing.T) {
 	}
 }
 
+// TestWhatWasMissedStays: a limit that was too low is not tried again a moment later, however much was read again under it.
+func TestWhatWasMissedStays(t *testing.T) {
+	n := newNode(4)
+	j := n.limited("given", 2000, 100, allowMemory())
+	j.c.Original = runtime.Values{runtime.KnobMemoryLimit: runtime.IntValue(200 * mib), runtime.KnobMemorySwap: runtime.IntValue(400 * mib)}
+	taken, lowered, last := -1, 0, j.limit()
+	run(started(), n, 200, func(i int, _ Decision) {
+		if j.limit() < last {
+			taken, lowered = i, lowered+1
+		}
+		if last = j.limit(); taken >= 0 && i == taken+5 {
+			j.cgroup.RefaultFile += 400 * mib / 4096
+			j.cgroup.EventsMax++
+		}
+	})
+	if lowered != 1 || j.limit() != 2000*mib {
+		t.Errorf("lowered %d times; %d MiB stand", lowered, j.limit()/mib)
+	}
+}
+
 // TestForeignReclaimIsNotTheLimits: a host that evicts what is cold, as DAMON's or a daemon's reclaim
 // does, makes a job read again under any limit. One that it never hit is not blamed, and stays lowered.
 func TestForeignReclaimIsNotTheLimits(t *testing.T) {

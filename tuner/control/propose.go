@@ -125,7 +125,7 @@ func (c *Controller) expect(o Order, n int) {
 
 // noPlan says why nothing was proposed for a container of which something may be.
 func (c *Controller) noPlan(s *containerState, m policies.MemoryUse) string {
-	if k := c.k(); c.node.MemoryFree <= 0 && m.Limit > 0 && m.Evicts(k) && m.Current >= k.Full*m.Limit && s.c.Enrolment.Allows(runtime.KnobMemoryLimit) {
+	if k := c.k(); c.node.MemoryFree <= 0 && m.Limit > 0 && m.Evicts(k) && s.c.Enrolment.Allows(runtime.KnobMemoryLimit) {
 		return "it reads again what its memory limit evicted, and no memory of this host is free"
 	}
 	switch s.state {

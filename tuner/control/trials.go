@@ -170,8 +170,7 @@ func (c *Controller) conditions(s *containerState, k runtime.Knob, value runtime
 	return trial.Conditions{Value: value, Need: s.obs.Latest.Cost.Knee(), Others: c.node.CPUs + c.node.OtherCPUs + c.node.HostCPUs}
 }
 
-// memoryConditions are what a change of a memory limit depends on. What others hold decides how
-// much there is, and not whether more helps.
+// memoryConditions are what a change of a memory limit depends on. What others hold says not whether more helps.
 func memoryConditions(m policies.MemoryUse, limit runtime.Value) trial.Conditions {
 	return trial.Conditions{Value: limit, Need: m.Held + m.Reread}
 }

@@ -89,7 +89,8 @@ func (s *State) MemoryUse(k *policies.Constants, limit float64) policies.MemoryU
 	}
 	now := s.Memory[len(s.Memory)-1]
 	m := Means(s.MemoryBetween(now.EndNs-memorySeconds*second, now.EndNs))
-	use := policies.MemoryUse{Read: true, Current: now.Current, Held: now.Held, Limit: limit, Reread: m.Reread, DiskRead: m.Read, Reads: m.Reqs, Some: m.Some, Full: m.Full, Growth: s.growth()}
+	use := policies.MemoryUse{Read: true, Current: now.Current, Held: now.Held, Limit: limit, Reread: m.Reread, DiskRead: m.Read, Reads: m.Reqs, Some: m.Some, Full: m.Full, Growth: s.growth(),
+		AtLimit: k.AtLimit(now.Hits, now.Current, min(limit, cmp.Or(now.Limit, limit)))}
 	for _, t := range s.MemoryBetween(now.EndNs-int64(k.UnusedSeconds*1e9), now.EndNs) {
 		use.Peak, use.Most, use.Shared = max(use.Peak, t.Held), max(use.Most, t.Current), max(use.Shared, t.Shm)
 		if t.EndNs <= now.EndNs-int64(k.UnusedSeconds/2*1e9) {

@@ -77,21 +77,21 @@ func TestCalmIsOfItsOwnLimit(t *testing.T) {
 	k := policies.DefaultConstants()
 	for name, c := range map[string]struct {
 		current, hits, stood float64 // MiB in use; hits; the limit that stood, MiB; 0: not read
-		calm                 bool
+		calm, evicts         bool
 	}{
-		"hit":                           {900, 7, 1000, false},
-		"stood at":                      {990, 0, 1000, false},
-		"others evict":                  {930, 0, 1000, true},
-		"before it was raised":          {590, 0, 600, false},
-		"what stood could not be read":  {930, 0, 0, true},
-		"that is not known, and it hit": {930, 1, 0, false},
+		"hit":                           {900, 7, 1000, false, true},
+		"stood at":                      {990, 0, 1000, false, true},
+		"others evict":                  {930, 0, 1000, true, false},
+		"before it was raised":          {590, 0, 600, false, false},
+		"what stood could not be read":  {930, 0, 0, true, false},
+		"that is not known, and it hit": {930, 1, 0, false, true},
 	} {
 		var s State
 		for i := range int64(20) {
 			s.Memory = append(s.Memory, MemoryTick{StartNs: i * second, EndNs: (i + 1) * second, Current: c.current * mib, Hits: c.hits, Limit: c.stood * mib, Reread: 5 * mib, Read: 5 * mib})
 		}
 		u := s.MemoryUse(k, 1000*mib)
-		if want := map[bool]float64{true: 20}[c.calm]; u.SparedSeconds != want || u.Evicts(k) == c.calm {
+		if want := map[bool]float64{true: 20}[c.calm]; u.SparedSeconds != want || u.Evicts(k) != c.evicts {
 			t.Errorf("%s: spared for %.0f s, evicts %v", name, u.SparedSeconds, u.Evicts(k))
 		}
 	}
