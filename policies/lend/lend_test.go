@@ -260,6 +260,10 @@ func TestMemory(t *testing.T) {
 		"reads as much, and has room": {with(cachedLent(), memory(func(m *policies.MemoryUse) {
 			m.Reread, m.DiskRead, m.Loan.After, m.SparedSeconds = 5*mib, 5*mib, 1*mib, 0
 		})), nil, "", 0},
+		"reads as much, and is nearly full": {with(cachedLent(), func(j *policies.Job) {
+			nearlyFull(j)
+			j.Memory.Loan.After = 1 * mib
+		}), nil, policies.KindLoan, 4096 + 10*1024},
 		"nearly full, and much is free":   {with(cachedLent(), nearlyFull), nil, policies.KindLoan, 4096 + 10*1024},
 		"nearly full, and little is free": {with(cachedLent(), nearlyFull), func(n *policies.Node) { n.MemoryFree = 1500 * mib }, "", 0},
 		"full, and little is free": {with(cachedLent(), func(j *policies.Job) {
