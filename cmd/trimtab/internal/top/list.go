@@ -2,12 +2,14 @@ package top
 
 import (
 	"cmp"
+	"math"
 	"slices"
 	"strconv"
 	"strings"
 
 	"github.com/trimtab/trimtab/cmd/trimtab/internal/render"
 	"github.com/trimtab/trimtab/policies"
+	"github.com/trimtab/trimtab/runtime"
 	"github.com/trimtab/trimtab/tuner/api"
 	"github.com/trimtab/trimtab/tuner/state"
 )
@@ -47,16 +49,46 @@ func columns() []column {
 		{"GPUS", 4, 7, func(r *row) string { return r.cells.GPUs }, func(r *row) float64 { return float64(len(r.container.GPUs)) }},
 		{"DUTY", 11, 9, func(r *row) string { return r.duty }, nil},
 		{"STATE", 8, 1, func(r *row) string { return r.standing }, nil},
-		{"RATE", 12, 2, func(r *row) string { return r.cells.Rate }, func(r *row) float64 { return r.container.Rate.PerSecond }},
+		{"RATE", 12, 2, func(r *row) string { return r.cells.Rate }, rated},
 		{"STALLED", 7, 5, func(r *row) string { return r.cells.Stalled }, func(r *row) float64 { return r.container.Breakdown.Stalled() }},
 		{"CAUSE", 9, 3, func(r *row) string { return r.cells.Cause }, nil},
-		{"CPU←ORIG", 9, 4, func(r *row) string { return strings.TrimSuffix(r.cells.CPU, " lent") }, func(r *row) float64 { return r.container.UsedCPUs }},
+		{"CPU←ORIG", 9, 4, func(r *row) string { return strings.TrimSuffix(r.cells.CPU, " lent") }, limit},
 		{"LOAN", 7, 8, func(r *row) string { return r.loan }, lent},
-		{"SPEEDUP", 11, 6, func(r *row) string { return r.cells.Speedup }, func(r *row) float64 { return r.container.Gain }},
+		{"SPEEDUP", 11, 6, func(r *row) string { return r.cells.Speedup }, faster},
 		{"TRIAL", 15, 11, func(r *row) string { return r.trial }, nil},
 		{"JOB", 10, 12, func(r *row) string { return cmp.Or(render.ASCII(r.container.Enrolment.Job), "-") }, nil},
 		{"REASON", 20, 13, func(r *row) string { return cmp.Or(r.cells.Reason, "-") }, nil},
 	}
+}
+
+// rated, limit, lent and faster sort by what their columns show; where that is nothing they are 0.
+func rated(r *row) float64 {
+	if r.container.RateWhy != "" {
+		return 0
+	}
+	return r.container.Rate.PerSecond
+}
+
+func limit(r *row) float64 {
+	quota, known := r.container.Now[runtime.KnobCPUQuota]
+	if cpus, limited := quota.CPUs(); limited || !known {
+		return cpus
+	}
+	return math.Inf(1)
+}
+
+func faster(r *row) float64 {
+	switch c, w := r.container, r.container.Work; {
+	case c.HasGain || c.Doubt:
+		return c.Gain
+	case c.Trial != nil || w == nil:
+		return 0
+	case w.Ratio > 0:
+		return w.Ratio - 1
+	case w.CPUs > 0:
+		return w.CPUs - 1
+	}
+	return 0
 }
 
 func lent(r *row) float64 {

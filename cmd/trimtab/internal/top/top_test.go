@@ -285,6 +285,37 @@ func many(n int) []state.Container {
 	return out
 }
 
+// TestSortedByWhatIsShown: a rate that is not shown is none, a quota counts as it stands, and a speedup by
+// whatever tells it.
+func TestSortedByWhatIsShown(t *testing.T) {
+	of := func(name string, edit func(*state.Container)) state.Container {
+		c := state.Container{Key: name, Name: name, Watched: true, Now: runtime.Values{runtime.KnobCPUQuota: "100000 100000"}}
+		edit(&c)
+		return c
+	}
+	all := []state.Container{
+		of("a", func(c *state.Container) {
+			c.Rate.PerSecond, c.RateWhy, c.UsedCPUs, c.Gain = 90, "a rhythm, no speed", 9, 0.9
+		}),
+		of("b", func(c *state.Container) { c.Rate.PerSecond, c.Work = 5, &state.Work{Ratio: 1.2} }),
+		of("c", func(c *state.Container) {
+			c.Rate.PerSecond, c.Gain, c.HasGain, c.Now[runtime.KnobCPUQuota] = 7, 0.1, true, "max 100000"
+		}),
+		of("d", func(c *state.Container) { c.Work, c.Now[runtime.KnobCPUQuota] = &state.Work{CPUs: 3}, "200000 100000" }),
+	}
+	for by, want := range map[string]string{"rate": "cbad", "cpu": "cdab", "speedup": "dbca"} {
+		m := New(Options{Zone: time.UTC, Sort: by})
+		m.Update(answer(2, all...))
+		got := ""
+		for _, r := range m.list.shown {
+			got += r.container.Name
+		}
+		if got != want {
+			t.Errorf("by %s: %s, want %s", by, got, want)
+		}
+	}
+}
+
 // TestScrolling: the selected row is always on the screen.
 func TestScrolling(t *testing.T) {
 	m := New(Options{Zone: time.UTC})
