@@ -56,7 +56,7 @@ type Backend interface {
 type HistoryQuery struct {
 	SinceUnixNs int64  // 0: from the beginning
 	Changed     bool   // only records of values that changed
-	Name        string // of the container; "": all
+	Name        string // of the container: all that bore it; or its key; "": all
 	Limit       int    // the newest so many; 0: state.MaxRecords
 }
 

@@ -216,6 +216,22 @@ func TestLooking(t *testing.T) {
 	}
 }
 
+// TestHistoryIsOfWhoIsNamed: a name is of all that bore it, an ID of the one that has it.
+func TestHistoryIsOfWhoIsNamed(t *testing.T) {
+	b := &fake{snapshot: snapshot()}
+	c := client.New(start(t, b))
+	var want []any
+	for name, asked := range map[string]string{"a": "a", "k1": "k1", "abcd22": "k2", "ffff": "k3", "abcd": "abcd", "ended": "ended"} {
+		want = append(want, api.HistoryQuery{Name: asked, Limit: state.MaxRecords})
+		if _, err := c.History(t.Context(), api.HistoryQuery{Name: name}); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	if diff := cmp.Diff(want, b.asked); diff != "" {
+		t.Error(diff)
+	}
+}
+
 // TestFindOfOneName: who bears the name of another is not shown for it; the key tells the two.
 func TestFindOfOneName(t *testing.T) {
 	id := strings.Repeat("0a", 32)

@@ -64,6 +64,11 @@ func (s *Server) history(_ http.ResponseWriter, r *http.Request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
+	if snap := s.backend.Snapshot(); snap != nil && q.Name != "" { // an ID names one, a name all that bore it
+		if c, err := Find(snap, q.Name); err == nil && c.Name != q.Name {
+			q.Name = c.Key
+		}
+	}
 	records, err := s.backend.History(r.Context(), q)
 	if err != nil {
 		return nil, err

@@ -16,7 +16,7 @@ import (
 type Filter struct {
 	SinceNs     int64  // unix ns, inclusive; 0: from the first
 	ChangedOnly bool   // only where a value changed (state.Record.Changed)
-	Name        string // container's name; "": all
+	Name        string // container's name, or its key; "": all
 	Limit       int    // the newest so many; 0, or more than state.MaxRecords: state.MaxRecords
 	// Kind is the only one, "": all.
 	Kind state.RecordKind
@@ -92,7 +92,7 @@ func (f Filter) run(ctx context.Context, tx *bolt.Tx) ([]state.Record, error) {
 		if err := json.Unmarshal(v, &r); err != nil {
 			return nil, fmt.Errorf("%w: %w", ErrCorrupt, err)
 		}
-		if (f.Name == "" || r.Name == f.Name) && (f.Kind == "" || r.Kind == f.Kind) {
+		if (f.Name == "" || r.Name == f.Name || r.Key == f.Name) && (f.Kind == "" || r.Kind == f.Kind) {
 			out = append(out, r)
 		}
 	}

@@ -25,3 +25,18 @@ func TestQueryEndsWithItsCaller(t *testing.T) {
 		t.Errorf("%d records, %v", len(got), err)
 	}
 }
+
+// TestQueryByKey: two that bore one name are told apart by their keys.
+func TestQueryByKey(t *testing.T) {
+	s := openAt(t, filepath.Join(t.TempDir(), "history.db"), Options{})
+	first, second := rec(startNs, state.RecordVerdict, "train"), rec(startNs+1, state.RecordVerdict, "train")
+	first.Key, second.Key = "docker-1", "docker-2"
+	if err := s.Append(first, second); err != nil {
+		t.Fatal(err)
+	}
+	for name, want := range map[string]int{"train": 2, "docker-2": 1, "docker": 0, "text of train": 0} {
+		if got := query(t, s, Filter{Name: name}); len(got) != want || want == 1 && got[0].Key != name {
+			t.Errorf("%s: %+v, want %d", name, got, want)
+		}
+	}
+}
