@@ -2,6 +2,8 @@ package main
 
 import (
 	"context"
+	"crypto/sha256"
+	"fmt"
 	"maps"
 	"net/http"
 	"net/http/httptest"
@@ -37,7 +39,7 @@ const walkedPage = "docs/first-day.md"
 // TestDocsCommandsRun: each command of the pages is run, here against a daemon that was played a
 // recording, or by another test; or it is listed, with the reason why nothing runs it.
 func TestDocsCommandsRun(t *testing.T) {
-	for _, tool := range []string{"bash", "curl", "make", "openssl", "ssh", "systemd-analyze", "tar", "zstd"} {
+	for _, tool := range []string{"bash", "curl", "make", "openssl", "ssh", "systemd-analyze", "tar", "unshare", "zstd"} {
 		if _, err := exec.LookPath(tool); err != nil {
 			t.Skipf("needs %s: the pages' commands are run with it", tool)
 		}
@@ -96,8 +98,8 @@ func TestDocsCommandsRun(t *testing.T) {
 	}
 }
 
-// movedHere are commands of the pages with what is run for them: what they name without an
-// argument is given one, and what they read and write lies in the shell's folder.
+// movedHere are commands of the pages with what is run for them: what they name without an argument is
+// given one, and what would touch the host has a tree of its own.
 func movedHere(t *testing.T, sh *shell) map[string]string {
 	t.Helper()
 	packaging, err := filepath.Abs("../../packaging") // laid out as /usr/share/trimtab is
@@ -105,14 +107,22 @@ func movedHere(t *testing.T, sh *shell) map[string]string {
 		t.Fatal(err)
 	}
 	sh.write("built", "a program")
-	if out, code := sh.run("mkdir -p bin local dist && cp built bin/trimtab && tar --zstd -cf gpu-check.tar.zst bin"); code != 0 {
+	if out, code := sh.run("mkdir -p bin dist && cp built bin/trimtab && tar --zstd -cf gpu-check.tar.zst bin"); code != 0 {
 		t.Fatalf("what pages install and unpack: %s", out)
 	}
 	out := map[string]string{
 		"trimtab enable": "trimtab enable train", "trimtab disable": "trimtab disable train", "trimtab profiles forget": "trimtab profiles forget 1",
-		"install -m 0755 bin/trimtab /usr/local/bin/trimtab":                               "install -m 0755 bin/trimtab local/trimtab && cmp local/trimtab built",
-		"cp -r /usr/share/trimtab ~/trimtab-monitoring && cd ~/trimtab-monitoring/compose": "cp -r '" + packaging + "' ~/trimtab-monitoring && cd ~/trimtab-monitoring/compose && ls compose.yaml ../grafana/trimtab.json",
-		"tar -C dist -xf gpu-check.tar.zst":                                                "tar -C dist -xf gpu-check.tar.zst && cmp dist/bin/trimtab built",
+		"tar -C dist -xf gpu-check.tar.zst": "tar -C dist -xf gpu-check.tar.zst && cmp dist/bin/trimtab built",
+	}
+	for line, about := range map[string][2]string{ // before it, and what it brought
+		"install -m 0755 bin/trimtab /usr/local/bin/trimtab":                                  {"", "cmp /usr/local/bin/trimtab built && test -x /usr/local/bin/trimtab"},
+		"cp -r /usr/share/trimtab ~/trimtab-monitoring && cd ~/trimtab-monitoring/compose":    {"cp -r '" + packaging + "' /usr/share/trimtab", "ls compose.yaml ../grafana/trimtab.json"},
+		"touch /etc/trimtab/disabled":                                                         {"mkdir /etc/trimtab", "ls /etc/trimtab/disabled"},
+		"mkdir -p /etc/trimtab/conf.d && echo 'mode: observe' >/etc/trimtab/conf.d/site.yaml": {"", "trimtab config check --conf-dir /etc/trimtab/conf.d trimtab.yaml | grep 'mode observe'"},
+		"mv /var/lib/trimtab/originals /root/":                                                {"mkdir -p /var/lib/trimtab/originals && touch /var/lib/trimtab/originals/KEY.json", "ls /root/originals/KEY.json && ! ls /var/lib/trimtab/originals"},
+		"rm -r /etc/trimtab /var/lib/trimtab":                                                 {"mkdir -p /etc/trimtab/conf.d /var/lib/trimtab/originals", "! ls /etc/trimtab && ! ls /var/lib/trimtab"},
+	} {
+		out[line] = inOwnTree(t, sh, about[0], line, about[1])
 	}
 	checkout, err := filepath.Abs("../..")
 	if err != nil {
@@ -121,7 +131,7 @@ func movedHere(t *testing.T, sh *shell) map[string]string {
 	for _, program := range []string{"docker", "ctr"} { // test/e2e runs them; here it is seen what the shell makes of the line
 		sh.write(".bin/"+program, "#!/bin/sh\necho "+program+" \"$@\"\n")
 	}
-	if out, code := sh.run("chmod +x .bin/* && mkdir -p was/trimtab/originals root && touch was/trimtab/originals/KEY.json"); code != 0 {
+	if out, code := sh.run("chmod +x .bin/*"); code != 0 {
 		t.Fatal(out)
 	}
 	maps.Copy(out, map[string]string{
@@ -129,12 +139,8 @@ func movedHere(t *testing.T, sh *shell) map[string]string {
 		"docker run $(trimtab place --docker IMAGE) IMAGE python train.py":                                "docker run $(trimtab place --docker IMAGE) IMAGE python train.py | grep '^docker run --gpus device=GPU-1 IMAGE python train.py$'",
 		"ctr run $(trimtab place --containerd IMAGE) docker.io/library/IMAGE job python train.py":         "ctr run $(trimtab place --containerd IMAGE) docker.io/library/IMAGE job python train.py | grep '^ctr run --gpus 1 docker.io/library/IMAGE job python train.py$'",
 		"trimtab place --compose=train IMAGE > gpu.yaml && docker compose -f compose.yaml -f gpu.yaml up": "trimtab place --compose=train IMAGE > gpu.yaml && docker compose -f compose.yaml -f gpu.yaml up && ls gpu.yaml",
-		"touch /etc/trimtab/disabled": "touch disabled && ls disabled",
-		"mkdir -p /etc/trimtab/conf.d && echo 'mode: observe' >/etc/trimtab/conf.d/site.yaml": "mkdir -p conf.d && echo 'mode: observe' >conf.d/site.yaml && trimtab config check --conf-dir conf.d trimtab.yaml | grep 'mode observe'",
-		"mv /var/lib/trimtab/originals /root/":                                                "mv was/trimtab/originals root/ && ls root/originals/KEY.json",
-		"rm -r /etc/trimtab /var/lib/trimtab":                                                 "mkdir -p gone/etc/trimtab gone/lib/trimtab && rm -r gone/etc/trimtab gone/lib/trimtab && ! ls gone/etc/trimtab",
-		"openssl rand -hex 32":                                                                "openssl rand -hex 32 | grep -xE '[0-9a-f]{64}'",
-		"make help":                                                                           "make --no-print-directory -C '" + checkout + "' help",
+		"openssl rand -hex 32": "openssl rand -hex 32 | grep -xE '[0-9a-f]{64}'",
+		"make help":            "make --no-print-directory -C '" + checkout + "' help",
 		"systemd-analyze security --offline=true --no-pager packaging/trimtab.service": "cd '" + checkout + "' && systemd-analyze security --offline=true --no-pager packaging/trimtab.service",
 	})
 	for _, to := range []string{"/run/trimtab/page.sock", "127.0.0.1:9478"} {
@@ -142,6 +148,27 @@ func movedHere(t *testing.T, sh *shell) map[string]string {
 		out[line] = "ssh -F none -G" + strings.TrimPrefix(line, "ssh") + " | grep -F 'localforward 9478 '"
 	}
 	return out
+}
+
+// inOwnTree is what runs a line as it stands where it would touch the host: in a mount namespace in which the
+// folders that it names are empty, between what has to be there and what tells that it did its work.
+func inOwnTree(t *testing.T, sh *shell, before, line, after string) string {
+	t.Helper()
+	unshare := "unshare --mount --propagation private"
+	if os.Geteuid() != 0 {
+		unshare += " --map-root-user"
+	}
+	if out, code := sh.run(unshare + " mount -t tmpfs tmpfs /etc"); code != 0 {
+		t.Logf("not run, for want of a mount namespace (%s): $ %s", strings.TrimSpace(out), line)
+		return "true"
+	}
+	var script strings.Builder
+	for _, dir := range []string{"/etc", "/root", "/usr/local/bin", "/usr/share", "/var/lib"} {
+		script.WriteString("mount -t tmpfs tmpfs " + dir + "\n")
+	}
+	name := fmt.Sprintf("tree-%x.sh", sha256.Sum256([]byte(line)))
+	sh.write(name, script.String()+before+"\n"+line+"\n"+after+"\n")
+	return unshare + " bash -euo pipefail " + name
 }
 
 // TestEveryNewCommandIsMissed: what nobody runs or lists is found.
