@@ -252,7 +252,7 @@ func (s *State) addUse(k *policies.Constants, w *Window, r Reading) {
 		u.Wanted = max(u.CPUs, min(u.Quota, before))
 	}
 	s.Uses = keep(append(s.Uses, u))
-	s.PeakCPUs, s.PeakNs = max(s.PeakCPUs, u.Wanted), cmp.Or(s.PeakNs, u.StartNs)
+	s.PeakCPUs, s.PeakNs = max(s.PeakCPUs, u.Wanted+u.Queued), cmp.Or(s.PeakNs, u.StartNs)
 }
 
 // lost is the share of wanted time that a container's own quota kept from it. Where a

@@ -78,6 +78,16 @@ func TestPeakIsTheMostOfOneReading(t *testing.T) {
 	}
 }
 
+// TestPeakHasWhatOtherWorkKept: a container that waits behind others wants more than it gets.
+func TestPeakHasWhatOtherWorkKept(t *testing.T) {
+	var s State
+	s.addUse(policies.DefaultConstants(), &Window{StartNs: 1e9, EndNs: 2e9, HasKernel: true, HasCgroup: true, Cgroup: Cgroup{CPUNs: 5e8},
+		Threads: []Thread{thread(trainer, trainer, 1, times{probes.StateRun: 500 * ms, probes.StateQueued: 400 * ms})}}, Reading{})
+	if math.Abs(s.PeakCPUs-0.9) > 1e-9 {
+		t.Errorf("it used half a CPU, and queued for 0.4: a peak of %.2f", s.PeakCPUs)
+	}
+}
+
 // TestTicksPerStepEndWithTheJob: what three windows said of one job is not said of the next, nor are two a beginning.
 func TestTicksPerStepEndWithTheJob(t *testing.T) {
 	var s State
