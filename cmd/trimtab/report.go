@@ -26,7 +26,8 @@ func reportCommand() *cobra.Command {
 		Long: "Tell what the GPUs and CPUs of this host were held for, in hours. STALLED is in use by a job that neither\n" +
 			"computed nor waited for its device. ACTIONABLE is the part of it that trimtab or the owner could relieve.\n" +
 			"SAVED counts only what a kept trial proved, by its lower bound, while the change stands. LOST is what trials\n" +
-			"cost that were not kept. LENT is CPU time above the owner's quota, and not deducted from SAVED. docs/report.md has the formulas.",
+			"cost that were not kept. LENT is CPU time above the owner's quota that nobody else wanted,\n" +
+			"GIVEN what trials gave of it. Neither is deducted from SAVED. docs/report.md has the formulas.",
 		Example: "  trimtab report --since 7d --by team\n  trimtab report --by cause --output csv\n  trimtab report --html report.html\n" +
 			"  trimtab report --prometheus http://prometheus:9090 --since 30d",
 		Args:        cobra.NoArgs,

@@ -82,7 +82,7 @@ func TestReportOfAYear(t *testing.T) {
 	}
 	for format, want := range map[string]struct{ each, whole string }{ // 364 days have 8,736 hours
 		"table": {`(?m)^train-\d\d +8736 +2184( +0){5}$`, `(?m)^total +174720 +43680( +0){5}$`},
-		"csv":   {`(?m)^2025-01-01T00:00:00Z,2026-01-01T00:00:00Z,8736.0000,24.0000,container,train-\d\d,cpu,17472.0000(,0.0000){6},4368.0000$`, ""},
+		"csv":   {`(?m)^2025-01-01T00:00:00Z,2026-01-01T00:00:00Z,8736.0000,24.0000,container,train-\d\d,cpu,17472.0000(,0.0000){6},4368.0000,0.0000$`, ""},
 		"html":  {`<tr><td>train-\d\d</td><td>8736</td><td>2184</td>(<td>0</td>){5}`, `<tr><td>total</td><td>174720</td><td>43680</td>`},
 	} {
 		args := []string{"--by", "container", "--output", format}

@@ -74,10 +74,14 @@ func testReport(t *testing.T, in context.Context) {
 	if text := browser.Eval[string](p, "document.querySelector('table.figures').innerText"); !strings.Contains(text, "vision\t2.00\t0.20\t0.40\t0.20\t0\t0.50\t0.02") || !strings.Contains(text, "total\t4.00") {
 		t.Errorf("the report says:\n%s", text)
 	}
-	if text := browser.Eval[string](p, "document.querySelectorAll('table.figures')[1].innerText"); !strings.Contains(text, "vision\t0.80\t0\t0.20\t0\t0\t0\t0\t1.00") || !strings.Contains(text, "(no team)\t<0.01") {
+	if text := browser.Eval[string](p, "document.querySelectorAll('table.figures')[1].innerText"); !strings.Contains(text, "vision\t0.80\t0\t0.20\t0\t0\t0\t0\t1.00\t0") || !strings.Contains(text, "(no team)\t<0.01") {
 		t.Errorf("of CPUs it says:\n%s", text)
 	}
-	for _, c := range append(account.Columns(), account.LentColumn()) {
+	columns := account.Columns()
+	for _, c := range account.AboveColumns() {
+		columns = append(columns, c.Column)
+	}
+	for _, c := range columns {
 		if !browser.Eval[bool](p, fmt.Sprintf("[...document.querySelectorAll('table.figures thead button')].some((b) => b.textContent === %q && b.title === %q)", c.Title, c.Means)) ||
 			!browser.Eval[bool](p, fmt.Sprintf("document.querySelector('.meanings').textContent.includes(%q)", c.Means)) {
 			t.Errorf("no column says what %s means", c.Title)
@@ -141,6 +145,13 @@ func testReportChoices(t *testing.T, in context.Context) {
 	p.Until("document.querySelectorAll('table.figures a[href$=notebook]').length === 1")
 	if text := browser.Eval[string](p, "document.getElementById('main').innerText"); !strings.Contains(text, "Report: cause idle") || !strings.Contains(text, "Of the last week, by cause") {
 		t.Errorf("a cause says:\n%s", text)
+	}
+	for cause, want := range map[string]string{"idle": "train\t0.20\t0.20\t0\t0\t0\t0\t0", "input_throttled": "train\t0.40\t0\t0.40\t0.20\t0\t0.50\t0.02", "lent": "train\t0\t0\t0\t0\t0\t0\t0\t1.00\t0"} {
+		p.View(browser.Eval[string](p, "location.origin"), "#/report/24h/cause/"+cause)
+		p.Until("document.querySelector('table.figures a[href$=train]')")
+		if text := browser.Eval[string](p, "[...document.querySelectorAll('table.figures')].map((t) => t.innerText).join('\\n')"); !strings.Contains(text, want) {
+			t.Errorf("of %s a container has %q, not what is of that cause alone:\n%s", cause, want, text)
+		}
 	}
 	for _, nonsense := range []string{"#/report/9y/x", "#/report/__proto__/constructor", "#/report/24h/team/%ff", "#/report/1h/container/", "#/report/7d/image/<img src=x onerror=window.pwned=1>"} {
 		p.View(browser.Eval[string](p, "location.origin"), nonsense)

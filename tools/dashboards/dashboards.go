@@ -46,7 +46,7 @@ func fleet() dashboard {
 			worth("Actionable, 7 days", "The stalled hours that the verdict's relief would shorten.", "actionable", ofTeam),
 			worth("Saved, 7 days", "Hours that proven changes saved, by the lower bound of their trials.", "saved", ofTeam),
 			worth("Lost in trials, 7 days", "Hours lost in trials that were not kept.", "trial_lost", ofTeam),
-			figure("Lent, 7 days", "CPU-hours used above owners' quotas, under loans and under quotas that a trial proved.", "short", hours("trimtab_team_lent_cpu_seconds_total", ofTeam, "", "7d")+` or vector(0)`),
+			figure("Lent, 7 days", "CPU-hours used above owners' quotas, of loans: nobody else wanted them.", "short", hours("trimtab_team_lent_cpu_seconds_total", ofTeam, "", "7d")+` or vector(0)`),
 			graph("GPUs, by what they are held for", "How many GPUs go into each cause; idle and not known too.", 12, "short", true, "",
 				query{`sum by (cause) (rate(trimtab_team_held_seconds_total{` + ofTeam + `,resource="gpu"}` + over + `))`, "{{cause}}"}),
 			graph("CPUs, by what they are held for", "How many CPUs go into each cause; idle and not known too.", 12, "short", true, "",

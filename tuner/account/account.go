@@ -90,13 +90,15 @@ func (u *Use) add(o *Use) {
 // Book, milliseconds in a Row.
 type Sums struct {
 	Observed int64 // wall time
-	Lent     int64 // CPU time used above the owner's quota, under a loan or a proved quota
+	Lent     int64 // CPU time used above the owner's quota, of a loan
+	Given    int64 // the same, of what a trial gave
 	GPU, CPU Use
 }
 
 func (s *Sums) add(o *Sums) {
 	s.Observed += o.Observed
 	s.Lent += o.Lent
+	s.Given += o.Given
 	s.GPU.add(&o.GPU)
 	s.CPU.add(&o.CPU)
 }
@@ -113,6 +115,7 @@ func (s *Sums) split() (ms Sums, any bool) {
 func (s *Sums) each(f func(*int64)) {
 	f(&s.Observed)
 	f(&s.Lent)
+	f(&s.Given)
 	for c := range NumCauses {
 		for t := range NumTerms {
 			f(&s.GPU[c][t])
@@ -125,6 +128,7 @@ func (s *Sums) each(f func(*int64)) {
 type Row struct {
 	Key, Name, Image, Team string
 	Sums
+	Peak Peak // the latest that was told
 }
 
 // Hour is what was counted in an hour, or, once that is old, in a day of UTC.
@@ -157,7 +161,7 @@ func Merge(a, b Hour) Hour {
 	}
 	for _, r := range b.Rows {
 		if _, ok := at[r.Key]; !ok && len(at) >= MaxRows {
-			r.Key, r.Name, r.Image, r.Team = othersKey, othersKey, othersKey, othersKey
+			r = Row{Key: othersKey, Name: othersKey, Image: othersKey, Team: othersKey, Sums: r.Sums}
 		}
 		i, ok := at[r.Key]
 		if !ok {
@@ -167,6 +171,9 @@ func Merge(a, b Hour) Hour {
 		}
 		x := &a.Rows[i]
 		x.add(&r.Sums)
+		if r.Peak.Told() {
+			x.Peak = r.Peak
+		}
 		x.Name, x.Image, x.Team = cmp.Or(x.Name, r.Name), cmp.Or(x.Image, r.Image), cmp.Or(x.Team, r.Team) // what was not known at first
 	}
 	slices.SortFunc(a.Rows, func(x, y Row) int { return strings.Compare(x.Key, y.Key) })

@@ -40,7 +40,7 @@ func newHost() *host {
 
 func (h *host) tick(elapsed int64) {
 	h.now += elapsed
-	h.b.Step(&state.Snapshot{UnixNs: h.now, Containers: []state.Container{h.c}, Devices: []state.Device{{UUID: "GPU-0", Holders: []state.Holder{h.h}}}}, elapsed)
+	h.b.Step(&state.Snapshot{UnixNs: h.now, Node: policies.Node{CPUs: 8}, Containers: []state.Container{h.c}, Devices: []state.Device{{UUID: "GPU-0", Holders: []state.Holder{h.h}}}}, elapsed)
 }
 
 // run lets so many seconds pass, in which the device is held.
@@ -155,7 +155,7 @@ func TestCPUs(t *testing.T) {
 		c     func(*state.Container)
 		want  map[Cause]Cell
 		lent  int64
-		wants string
+		given int64
 	}{
 		{name: "no quota: what it is entitled to", c: func(c *state.Container) { c.Now, c.Entitled, c.UsedCPUs = nil, 3, 1 }, want: map[Cause]Cell{Unknown: {Held: 1000}, Idle: {Held: 2000}}},
 		{name: "no quota: what it uses beyond that is held", c: func(c *state.Container) { c.Now, c.Entitled, c.UsedCPUs = nil, 1, 3 }, want: map[Cause]Cell{Unknown: {Held: 3000}}},
@@ -168,7 +168,24 @@ func TestCPUs(t *testing.T) {
 			c.Original = runtime.Values{runtime.KnobCPUQuota: "100000 100000"}
 			c.Now = runtime.Values{runtime.KnobCPUQuota: "300000 100000"}
 			c.UsedCPUs, c.Loan = 2.5, nil
-		}, want: map[Cause]Cell{Unknown: {Held: 1000}}, lent: 1500},
+		}, want: map[Cause]Cell{Unknown: {Held: 1000}}, given: 1500},
+		{name: "a loan on top of what a trial gave", c: func(c *state.Container) {
+			c.Original = runtime.Values{runtime.KnobCPUQuota: "100000 100000"}
+			c.Now = runtime.Values{runtime.KnobCPUQuota: "400000 100000"}
+			c.UsedCPUs, c.Loan = 3.5, &state.Loan{CPUs: 2, Own: 1, Trial: 1}
+		}, want: map[Cause]Cell{Unknown: {Held: 1000}}, lent: 1500, given: 1000},
+		{name: "a loan that it does not use, on top of what a trial gave", c: func(c *state.Container) {
+			c.Original = runtime.Values{runtime.KnobCPUQuota: "100000 100000"}
+			c.Now = runtime.Values{runtime.KnobCPUQuota: "400000 100000"}
+			c.UsedCPUs, c.Loan = 1.5, &state.Loan{CPUs: 2, Own: 1, Trial: 1}
+		}, want: map[Cause]Cell{Unknown: {Held: 1000}}, given: 500},
+		{name: "a quota above what the host has", c: func(c *state.Container) { c.Now = runtime.Values{runtime.KnobCPUQuota: "6400000 100000"} }, want: map[Cause]Cell{Unknown: {Held: 1500}, Idle: {Held: 6500}}},
+		{name: "a quota above what its CPU set has", c: func(c *state.Container) {
+			c.UsedCPUs, c.Now = 0.5, runtime.Values{runtime.KnobCPUQuota: "200000 100000", runtime.KnobCpuset: "3"}
+		}, want: map[Cause]Cell{Unknown: {Held: 500}, Idle: {Held: 500}}},
+		{name: "a CPU set that was changed", c: func(c *state.Container) {
+			c.UsedCPUs, c.Now, c.Original = 0.5, runtime.Values{runtime.KnobCPUQuota: "200000 100000", runtime.KnobCpuset: "3"}, runtime.Values{runtime.KnobCpuset: "0-3"}
+		}, want: map[Cause]Cell{Unknown: {Held: 500}, Idle: {Held: 1500}}},
 		{name: "queued for behind other work: that it could not get", c: func(c *state.Container) { c.UsedCPUs, c.QueuedCPUs = 1, 0.75 }, want: map[Cause]Cell{Unknown: {Held: 1750}, Idle: {Held: 250}}},
 		{name: "queued for by more threads than it has CPUs", c: func(c *state.Container) { c.UsedCPUs, c.QueuedCPUs = 1, 7 }, want: map[Cause]Cell{Unknown: {Held: 2000}}},
 		{name: "use not read", c: func(c *state.Container) { c.Watched, c.UsedCPUs = false, 0 }, want: map[Cause]Cell{Unknown: {Held: 2000}}},
@@ -178,8 +195,13 @@ func TestCPUs(t *testing.T) {
 		tc.c(&h.c)
 		h.run(1)
 		h.b.Close(h.now)
-		if got := h.sums(); cmp.Diff(use(tc.want), got.CPU) != "" || got.Lent != tc.lent {
-			t.Errorf("%s: %s lent %d, want %d", tc.name, cmp.Diff(use(tc.want), got.CPU), got.Lent, tc.lent)
+		if got := h.sums(); cmp.Diff(use(tc.want), got.CPU) != "" || got.Lent != tc.lent || got.Given != tc.given {
+			t.Errorf("%s: %s lent %d, given %d, want %d, %d", tc.name, cmp.Diff(use(tc.want), got.CPU), got.Lent, got.Given, tc.lent, tc.given)
+		}
+		var totals state.Totals
+		h.b.Show(&totals)
+		if totals.LentSeconds != float64(tc.lent)/1e3 || totals.TeamLent[0].Value != totals.LentSeconds || totals.TeamGiven[0].Value != float64(tc.given)/1e3 {
+			t.Errorf("%s: counters %g, %v, %v", tc.name, totals.LentSeconds, totals.TeamLent, totals.TeamGiven)
 		}
 	}
 }

@@ -7,7 +7,6 @@ import (
 	"slices"
 
 	"github.com/trimtab/trimtab/policies"
-	"github.com/trimtab/trimtab/runtime"
 	"github.com/trimtab/trimtab/tuner/state"
 )
 
@@ -31,10 +30,12 @@ const (
 type Book struct {
 	meters   map[string]*meter
 	recalled map[string][]proof // proved under the daemon before, by container
+	peaks    map[string]Peak    // told under the daemon before, by container
 	unsaved  map[int64]*page    // by the hour's start
 	teams    map[string]*team
 	observed int64
 	step     uint64
+	nowNs    int64 // the wall clock of the latest snapshot
 }
 
 // team is what is counted of a team, and which causes trials of it were about: their series begin
@@ -52,7 +53,7 @@ type page struct {
 
 // NewBook returns an empty one.
 func NewBook() *Book {
-	return &Book{meters: map[string]*meter{}, recalled: map[string][]proof{}, unsaved: map[int64]*page{}, teams: map[string]*team{}}
+	return &Book{meters: map[string]*meter{}, recalled: map[string][]proof{}, peaks: map[string]Peak{}, unsaved: map[int64]*page{}, teams: map[string]*team{}}
 }
 
 // meter follows one container, or the processes of the host.
@@ -74,7 +75,7 @@ type deviceTime struct{ held, idle int64 }
 
 // waiting is what was held since the latest window closed, ns of devices and CPUs.
 type waiting struct {
-	wall, gpuBusy, gpuIdle, cpuBusy, cpuIdle, cpuUntold, lent int64 // cpuBusy: used, or queued for
+	wall, gpuBusy, gpuIdle, cpuBusy, cpuIdle, cpuUntold, lent, given int64 // cpuBusy: used, or queued for
 }
 
 // holding is one holder on one device, as it is published.
@@ -85,9 +86,11 @@ type holding struct {
 
 // Step counts from the snapshot before to this one, elapsed ns of the monotonic clock apart;
 // the wall clock of s says to which hour that belongs. What is no interval, or too long a one,
-// is not counted.
+// is not counted. Nobody else may read s yet: peaks of an earlier daemon are put in.
 func (b *Book) Step(s *state.Snapshot, elapsedNs int64) {
 	b.step++
+	b.nowNs = s.UnixNs
+	b.withPeaks(s)
 	if elapsedNs < 0 || elapsedNs > maxGapNs {
 		elapsedNs = 0
 	}
@@ -110,7 +113,7 @@ func (b *Book) Step(s *state.Snapshot, elapsedNs int64) {
 			b.count(hour, m, m.close(nil))
 			m.begin(c, holdings[c.Key])
 		} else {
-			b.count(hour, m, m.step(c, holdings[c.Key], elapsedNs))
+			b.count(hour, m, m.step(c, holdings[c.Key], elapsedNs, s.Node.CPUs))
 		}
 		if m.trial != nil {
 			b.team(c).tried[m.trial.cause] = true
@@ -188,9 +191,9 @@ func (m *meter) begin(c *state.Container, on []holding) {
 }
 
 // step counts one interval, and returns what can be told by now.
-func (m *meter) step(c *state.Container, on []holding, dt int64) Sums {
+func (m *meter) step(c *state.Container, on []holding, dt int64, hostCPUs float64) Sums {
 	gpuBusy, gpuIdle := m.deviceTimes(on)
-	cpu := cpuTimes(c, dt)
+	cpu := cpuTimes(c, dt, hostCPUs)
 	w := &m.waiting
 	w.wall += dt
 	w.gpuBusy += gpuBusy
@@ -199,6 +202,7 @@ func (m *meter) step(c *state.Container, on []holding, dt int64) Sums {
 	w.cpuIdle += cpu.idle
 	w.cpuUntold += cpu.untold
 	w.lent += cpu.lent
+	w.given += cpu.given
 	var out Sums
 	m.tried(c, &out, gpuBusy, cpu.busy)
 	m.learn(c)
@@ -236,43 +240,6 @@ func (m *meter) deviceTimes(on []holding) (busy, idle int64) {
 	idle = min(held, m.idleDue)
 	m.idleDue -= idle
 	return held - idle, idle
-}
-
-// cpuTime is what a container held of CPUs, ns: untold while its use was not read. What it queued for
-// behind other work it wanted, and could not get: that is not idle. What it used above its owner's
-// quota is lent, whether a loan or a proved quota let it.
-type cpuTime struct{ busy, queued, idle, untold, lent int64 }
-
-// cpuTimes divides its owner's quota, or else what it is entitled to, and at the least what it
-// used; without a quota nothing is above its own.
-func cpuTimes(c *state.Container, dt int64) cpuTime {
-	own, limited := ownQuota(c)
-	used, above := max(0, c.UsedCPUs), 0.0
-	if limited {
-		if now, _ := c.Now[runtime.KnobCPUQuota].CPUs(); now > own { // else it is a reading's error
-			above = max(0, used-own)
-		}
-		used = min(used, own)
-	} else {
-		own = max(c.Entitled, used)
-	}
-	if !c.Watched && c.UsedCPUs == 0 {
-		return cpuTime{untold: times(dt, own)}
-	}
-	busy := times(dt, used)
-	left := max(0, times(dt, own)-busy)
-	queued := min(left, times(dt, c.QueuedCPUs))
-	return cpuTime{busy: busy, queued: queued, idle: left - queued, lent: times(dt, above)}
-}
-
-func ownQuota(c *state.Container) (float64, bool) {
-	if cpus, ok := c.Original[runtime.KnobCPUQuota].CPUs(); ok {
-		return cpus, true
-	}
-	if _, changed := c.Original[runtime.KnobCPUQuota]; changed {
-		return 0, false
-	}
-	return c.Now[runtime.KnobCPUQuota].CPUs()
 }
 
 // windows is what its windows told since the latest that closed; nil: nothing. Totals that fell begin anew.
@@ -316,7 +283,7 @@ func (m *meter) close(b *policies.Breakdown) (out Sums) {
 		}
 		u[Unknown][Held] += busy
 	}
-	out.Observed, out.Lent = w.wall, w.lent
+	out.Observed, out.Lent, out.Given = w.wall, w.lent, w.given
 	divide(&out.GPU, w.gpuBusy, w.gpuIdle, parts(w.gpuBusy, w.gpuIdle))
 	divide(&out.CPU, w.cpuBusy, w.cpuIdle, parts(w.cpuBusy, 0)) // CPUs are unused in all parts alike
 	out.CPU[Unknown][Held] += w.cpuUntold
@@ -372,6 +339,9 @@ func (b *Book) count(hour int64, m *meter, s Sums) {
 		p.rows[key] = row
 	}
 	row.Name, row.Image, row.Team = name, image, team
+	if key == c.Key && c.PeakSinceUnixNs > 0 {
+		row.Peak = Peak{c.PeakCPUs, c.PeakSinceUnixNs, b.nowNs}
+	}
 	row.add(&s)
 	b.team(c).add(&s)
 }
@@ -422,7 +392,7 @@ func (b *Book) Take() (out []Hour) {
 		for _, key := range slices.Sorted(maps.Keys(p.rows)) {
 			r := p.rows[key]
 			if ms, any := r.split(); any {
-				h.Rows = append(h.Rows, Row{r.Key, r.Name, r.Image, r.Team, ms})
+				h.Rows = append(h.Rows, Row{r.Key, r.Name, r.Image, r.Team, ms, r.Peak})
 			}
 		}
 		if h.Observed > 0 || len(h.Rows) > 0 {
@@ -461,10 +431,12 @@ func (b *Book) Close(unixNs int64) {
 
 // Show fills in the counters of teams.
 func (b *Book) Show(t *state.Totals) {
-	t.ObservedSeconds = seconds(b.observed, 1e9)
+	t.ObservedSeconds, t.LentSeconds = seconds(b.observed, 1e9), 0
 	for _, name := range slices.Sorted(maps.Keys(b.teams)) {
 		x := b.teams[name]
+		t.LentSeconds += seconds(x.Lent, 1e9)
 		t.TeamLent = append(t.TeamLent, state.Count{Team: name, Value: seconds(x.Lent, 1e9)})
+		t.TeamGiven = append(t.TeamGiven, state.Count{Team: name, Value: seconds(x.Given, 1e9)})
 		t.TeamUse = append(t.TeamUse, teamUse(name, "gpu", &x.GPU, x.tried)...)
 		t.TeamUse = append(t.TeamUse, teamUse(name, "cpu", &x.CPU, x.tried)...)
 	}

@@ -5,10 +5,10 @@ import "github.com/trimtab/trimtab/tuner/state"
 // Column is one term of a report as people are shown it, wherever that is.
 type Column struct {
 	Key   string                        `json:"key"`   // in CSV, with its unit behind it
-	Field string                        `json:"field"` // in the JSON of state.ReportUse; of Lent, in that of state.ReportGroup
+	Field string                        `json:"field"` // in the JSON of state.ReportUse; of AboveColumns, in that of state.ReportGroup
 	Title string                        `json:"title"`
 	Means string                        `json:"means"` // its formula in a line; docs/report.md has all of it
-	Value func(state.ReportUse) float64 `json:"-"`     // seconds; nil of Lent
+	Value func(state.ReportUse) float64 `json:"-"`     // seconds; nil of AboveColumns
 }
 
 // Columns are the terms that devices and CPUs have.
@@ -24,7 +24,16 @@ func Columns() []Column {
 	}
 }
 
-// LentColumn is the term that CPUs alone have.
-func LentColumn() Column {
-	return Column{Key: LentName, Field: "lentCPUSeconds", Title: "lent", Means: "CPU time used above the owner's quota, lent or by a proved quota; nothing of it is in the other columns"}
+// AboveColumn is one of the terms that CPUs alone have, as groups have them.
+type AboveColumn struct {
+	Column
+	Of func(state.ReportGroup) float64 `json:"-"` // seconds
+}
+
+// AboveColumns are the terms of what was used above owners' quotas: nothing of it is in the others.
+func AboveColumns() []AboveColumn {
+	return []AboveColumn{
+		{Column{Key: LentName, Field: "lentCPUSeconds", Title: "lent", Means: "CPU time used above the owner's quota, of a loan: nobody else wanted it, and nothing of it is in the other columns"}, func(g state.ReportGroup) float64 { return g.LentCPUSeconds }},
+		{Column{Key: GivenName, Field: "givenCPUSeconds", Title: "given", Means: "CPU time used above the owner's quota, of what a trial gave; nothing of it is in the other columns"}, func(g state.ReportGroup) float64 { return g.GivenCPUSeconds }},
+	}
 }

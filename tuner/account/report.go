@@ -35,8 +35,12 @@ func ParseBy(text string) (By, error) {
 	return "", fmt.Errorf("allowed are team, image, container, cause")
 }
 
-// LentName is the group of what was lent, which has no cause, in a report by cause.
-const LentName = "lent"
+// LentName and GivenName are the groups of what was used above owners' quotas, which has no cause, in a
+// report by cause.
+const (
+	LentName  = "lent"
+	GivenName = "given"
+)
 
 // MaxGroups is how many groups a report tells apart: later ones are summed. Names are hostile
 // input, and a query must not cost the daemon its memory.
@@ -107,7 +111,7 @@ func (t *Tally) group(name string) *group {
 	return g
 }
 
-// causes divides a row; what was lent has none, and is a group of its own.
+// causes divides a row; what was lent and given has none, and is a group of its own.
 func (t *Tally) causes(r *Row) {
 	for c := range NumCauses {
 		if r.GPU[c] == (Cell{}) && r.CPU[c] == (Cell{}) {
@@ -119,6 +123,9 @@ func (t *Tally) causes(r *Row) {
 	}
 	if r.Lent > 0 {
 		t.group(LentName).Lent += r.Lent
+	}
+	if r.Given > 0 {
+		t.group(GivenName).Given += r.Given
 	}
 }
 
@@ -159,7 +166,7 @@ func SortGroups(groups []state.ReportGroup) {
 }
 
 func shown(name string, g *group) state.ReportGroup {
-	return state.ReportGroup{Name: name, GPU: shownUse(&g.GPU), CPU: shownUse(&g.CPU), LentCPUSeconds: seconds(g.Lent, 1e3), Key: g.key, Team: g.team, Image: g.image}
+	return state.ReportGroup{Name: name, GPU: shownUse(&g.GPU), CPU: shownUse(&g.CPU), LentCPUSeconds: seconds(g.Lent, 1e3), GivenCPUSeconds: seconds(g.Given, 1e3), Key: g.key, Team: g.team, Image: g.image}
 }
 
 func shownUse(u *Use) state.ReportUse {
@@ -186,10 +193,18 @@ func AddCause(u *state.ReportUse, cause string, x state.TeamUse) {
 	u.Saved += x.Saved
 	u.Tried += x.Tried
 	u.Lost += x.Lost
-	if x.Held > 0 {
-		if u.Causes == nil {
-			u.Causes = map[string]float64{}
-		}
-		u.Causes[cause] += x.Held
+	divide(&u.Causes, cause, x.Held)
+	divide(&u.ActionableCauses, cause, x.Actionable)
+	divide(&u.SavedCauses, cause, x.Saved)
+	divide(&u.LostCauses, cause, x.Lost)
+}
+
+func divide(causes *map[string]float64, cause string, seconds float64) {
+	if seconds <= 0 {
+		return
 	}
+	if *causes == nil {
+		*causes = map[string]float64{}
+	}
+	(*causes)[cause] += seconds
 }

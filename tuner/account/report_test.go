@@ -14,7 +14,7 @@ import (
 
 func TestReport(t *testing.T) {
 	day := Hour{StartUnixNs: Day(noon) - 24*nsInHour, Hours: 24, Observed: 3600_000, Rows: []Row{{Key: "a", Name: "old", Image: "i", Team: "x", Sums: Sums{GPU: use(map[Cause]Cell{0: {Held: 1000}})}}}}
-	hour := Hour{StartUnixNs: noon, Hours: 1, Observed: 1800_000, Rows: []Row{{Key: "b", Name: "new", Image: "i", Sums: Sums{Lent: 500,
+	hour := Hour{StartUnixNs: noon, Hours: 1, Observed: 1800_000, Rows: []Row{{Key: "b", Name: "new", Image: "i", Sums: Sums{Lent: 500, Given: 250,
 		GPU: use(map[Cause]Cell{Idle: {Held: 3000}, Unknown: {Held: 500}, Cause(policies.PartReclaim): {Held: 2000, Actionable: 2000, Tried: 70, Lost: 7}})}}}}
 	tally := NewTally(ByTeam, noon-13*nsInHour+5, noon+nsInHour/2)
 	tally.Add(Hour{StartUnixNs: noon - 900*nsInHour, Hours: 1, Rows: day.Rows})
@@ -23,8 +23,8 @@ func TestReport(t *testing.T) {
 	tally.Add(hour)
 	got := tally.Report()
 	x := state.ReportGroup{Name: "x", GPU: state.ReportUse{Held: 1, Causes: map[string]float64{"compute": 1}}}
-	none := state.ReportGroup{LentCPUSeconds: 0.5, GPU: state.ReportUse{Held: 5.5, Idle: 3, Stalled: 2, Actionable: 2, NotKnown: 0.5, Tried: 0.07, Lost: 0.007,
-		Causes: map[string]float64{"idle": 3, "reclaim": 2, "not_known": 0.5}}}
+	none := state.ReportGroup{LentCPUSeconds: 0.5, GivenCPUSeconds: 0.25, GPU: state.ReportUse{Held: 5.5, Idle: 3, Stalled: 2, Actionable: 2, NotKnown: 0.5, Tried: 0.07, Lost: 0.007,
+		Causes: map[string]float64{"idle": 3, "reclaim": 2, "not_known": 0.5}, ActionableCauses: map[string]float64{"reclaim": 2}, LostCauses: map[string]float64{"reclaim": 0.007}}}
 	total := none
 	total.GPU.Held, total.GPU.Causes = 6.5, map[string]float64{"compute": 1, "idle": 3, "reclaim": 2, "not_known": 0.5}
 	want := state.Report{FromUnixNs: day.StartUnixNs, ToUnixNs: noon + nsInHour/2, By: "team", Source: "history", ObservedSeconds: 5400,
@@ -32,6 +32,13 @@ func TestReport(t *testing.T) {
 		Gaps:              []state.Gap{{FromUnixNs: day.StartUnixNs + 24*nsInHour, ToUnixNs: noon}}, Groups: []state.ReportGroup{none, x}, Total: total}
 	if d := cmp.Diff(want, got); d != "" {
 		t.Error(d)
+	}
+	byCause := NewTally(ByCause, noon, noon+nsInHour)
+	byCause.Add(hour)
+	for _, g := range byCause.Report().Groups {
+		if above := g.LentCPUSeconds + g.GivenCPUSeconds; above != map[string]float64{LentName: 0.5, GivenName: 0.25}[g.Name] || above > 0 && g.GPU.Held+g.CPU.Held > 0 {
+			t.Errorf("by cause: %+v", g)
+		}
 	}
 }
 
@@ -50,13 +57,16 @@ func TestReportOfContainersSaysWhoTheyAre(t *testing.T) {
 // What people are shown is a field of what is answered.
 func TestColumnsAreFields(t *testing.T) {
 	use := state.ReportUse{Held: 1, Idle: 2, Stalled: 3, Actionable: 4, NotKnown: 5, Saved: 6, Lost: 7}
-	text, err := json.Marshal(state.ReportGroup{GPU: use, LentCPUSeconds: 8})
-	var shown struct {
-		GPU            map[string]any
-		LentCPUSeconds float64
+	text, err := json.Marshal(state.ReportGroup{GPU: use, LentCPUSeconds: 8, GivenCPUSeconds: 9})
+	var shown struct{ GPU map[string]any }
+	var group map[string]any
+	if err := errors.Join(err, json.Unmarshal(text, &shown), json.Unmarshal(text, &group)); err != nil {
+		t.Fatal(err)
 	}
-	if err := errors.Join(err, json.Unmarshal(text, &shown)); err != nil || shown.LentCPUSeconds != 8 || LentColumn().Field != "lentCPUSeconds" {
-		t.Fatal(err, shown)
+	for i, c := range AboveColumns() {
+		if want := float64(8 + i); group[c.Field] != want || c.Of(state.ReportGroup{LentCPUSeconds: 8, GivenCPUSeconds: 9}) != want || c.Title == "" || c.Means == "" {
+			t.Errorf("%s is %v", c.Key, group[c.Field])
+		}
 	}
 	for i, c := range Columns() {
 		if c.Value(use) != float64(i+1) || shown.GPU[c.Field] != float64(i+1) || c.Title == "" || c.Means == "" {

@@ -144,7 +144,7 @@ func (n node) cpuSpare(c state.Container) (a Advice, ok bool) {
 		Current: Setting{Value: has, Unit: "CPUs"}, Advised: Setting{Value: to, Unit: "CPUs"}, Confidence: spareSure, SinceUnixNs: c.PeakSinceUnixNs,
 		Gives: gives(OfCPUs, has, share(2*to), share(to), share(min(to, c.PeakCPUs))),
 		Evidence: []Number{number(name, has, "CPUs", source), number("the most it wanted in one reading", c.PeakCPUs, "CPUs", "its control group"),
-			number("watched for", n.age(c.PeakSinceUnixNs), "s", "this daemon")}}, true
+			number("watched for", n.age(c.PeakSinceUnixNs), "s", "this daemon, and those before it")}}, true
 }
 
 // ranFree reports whether a container was seen at work for long, with nothing that holds it back:

@@ -97,9 +97,10 @@ func (l *Agent) flushAccounts() {
 	}
 }
 
-// recall brings back what was proved under the daemon before, where it handed over: those changes
-// stand, and what they save goes on.
+// recall brings back what the daemon before knew: what containers wanted, and what was proved, where it
+// handed over: those changes stand, and what they save goes on.
 func (l *Agent) recall(ctx context.Context) {
+	l.recallPeaks(ctx)
 	if l.o.History == nil || !l.o.Handover {
 		return
 	}
@@ -113,6 +114,26 @@ func (l *Agent) recall(ctx context.Context) {
 	l.reply(ctx, func() {
 		for _, r := range records {
 			l.accounts.book.Recall(r)
+		}
+	})
+}
+
+// recallPeaks comes before this daemon stores anything: its own rows would take the place of those.
+func (l *Agent) recallPeaks(ctx context.Context) {
+	if l.o.Accounts == nil {
+		return
+	}
+	var hours []account.Hour
+	now := time.Now().UnixNano()
+	if err := l.o.Accounts.Accounts(ctx, account.PeaksSince(now), func(h account.Hour) { hours = append(hours, h) }); err != nil {
+		if ctx.Err() == nil {
+			l.o.Log.Warn("what containers wanted before the restart is not known any more: advice on CPU to spare begins anew", "error", err)
+		}
+		return
+	}
+	l.reply(ctx, func() {
+		for _, h := range hours {
+			l.accounts.book.RecallPeaks(h, now)
 		}
 	})
 }

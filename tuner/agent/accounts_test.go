@@ -129,6 +129,7 @@ func TestReportsOfOneTimeAreReadOnce(t *testing.T) {
 		kept := &memAccounts{}
 		d := n.start(func(o *Options) { o.Accounts = kept })
 		time.Sleep(90 * time.Second)
+		before := kept.reads.Load() // for what containers wanted
 		for minute := range 2 {
 			for _, by := range account.AllBy() {
 				if r := d.report(by); r.By != string(by) || len(r.Groups) == 0 || r.Total.CPU.Held == 0 {
@@ -138,7 +139,7 @@ func TestReportsOfOneTimeAreReadOnce(t *testing.T) {
 			if d.accounts.reportNs.Load() <= 0 {
 				t.Error("a report took no CPU time: it would have readings taken less often")
 			}
-			if got := kept.reads.Load(); got != int64(minute+1) {
+			if got := kept.reads.Load() - before; got != int64(minute+1) {
 				t.Errorf("after %d minutes the accounts were read %d times", minute+1, got)
 			}
 			time.Sleep(time.Minute)
@@ -182,6 +183,31 @@ func TestSavingOutlivesAHandover(t *testing.T) {
 		d.stop(false)
 		if third := d.report(account.ByTeam).Total.CPU; third.Saved != second.Saved {
 			t.Errorf("restored: %+v", third)
+		}
+	})
+}
+
+// What a job wanted at the most is known on after a restart, and after one that comes too late begins anew.
+func TestWhatWasWantedOutlivesARestart(t *testing.T) {
+	bubble(t, func(t *testing.T, n *node) {
+		n.job("train")
+		kept := &memAccounts{}
+		run := func() (c state.Container) {
+			d := n.start(func(o *Options) { o.Accounts = kept })
+			time.Sleep(2 * time.Minute)
+			c = d.Snapshot().Containers[0]
+			d.stop(false)
+			return c
+		}
+		first := run()
+		time.Sleep(10 * time.Minute)
+		second := run()
+		if first.PeakSinceUnixNs == 0 || second.PeakSinceUnixNs/1e9 != first.PeakSinceUnixNs/1e9 || second.PeakCPUs < first.PeakCPUs {
+			t.Errorf("since %d at most %g CPUs, and after a restart since %d at most %g", first.PeakSinceUnixNs, first.PeakCPUs, second.PeakSinceUnixNs, second.PeakCPUs)
+		}
+		time.Sleep(20 * time.Minute)
+		if third := run(); third.PeakSinceUnixNs-second.PeakSinceUnixNs < int64(30*time.Minute) {
+			t.Errorf("20 minutes after a stop it is known since %d", third.PeakSinceUnixNs)
 		}
 	})
 }

@@ -56,7 +56,7 @@ func (s *Server) routes() []Operation {
 		large(looking("/v1/fingerprints", "The known jobs", Fingerprints{}, s.fingerprints)),
 		large(looking("/v1/history", "What was done and would have been done, oldest first", History{}, s.history,
 			since, Parameter{Name: "changed", Type: "boolean", Description: "only values that changed"},
-			Parameter{Name: "name", Type: "string", Description: "of one container"}, Parameter{Name: "limit", Type: "integer", Description: "only the newest so many, 1 to 10000; by default 10000"})),
+			Parameter{Name: "name", Type: "string", Description: "of all containers that bore a name, or of one by its key, or by its ID while it runs"}, Parameter{Name: "limit", Type: "integer", Description: "only the newest so many, 1 to 10000; by default 10000"})),
 		looking("/v1/series", "A container's last hour", series.Series{}, s.look(s.series), Parameter{Name: "name", Type: "string", Description: name.Description, Required: true}),
 		large(looking("/v1/report", "What devices and CPUs were held for", state.Report{}, s.report,
 			since, Parameter{Name: "by", Type: "string", Description: "team, image, container or cause"})),

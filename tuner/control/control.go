@@ -40,17 +40,16 @@ type Controller struct {
 	epoch       string  // distinguishes plan IDs of different starts
 	changeTimes []int64 // of trials' changes in the last minute
 
-	node        policies.Node
-	last        Input
-	prevHost    probes.Host
-	tickNs      int64     // since the tick before
-	idleCPUs    []float64 // of the latest three readings
-	stolen      steal.Usual
-	totals      totals
-	lentSeconds float64 // CPU seconds used above owners' quotas
-	idle        *idle.Tracker
-	onDevice    map[string]int64 // when anybody was last on a device that some container was granted, by UUID
-	profiles    *profiles.Store
+	node     policies.Node
+	last     Input
+	prevHost probes.Host
+	tickNs   int64     // since the tick before
+	idleCPUs []float64 // of the latest three readings
+	stolen   steal.Usual
+	totals   totals
+	idle     *idle.Tracker
+	onDevice map[string]int64 // when anybody was last on a device that some container was granted, by UUID
+	profiles *profiles.Store
 }
 
 // Policies makes the policies that are asked, in their order, with the constants in force.
@@ -101,7 +100,6 @@ func (c *Controller) Step(in Input) Decision {
 	c.balance()
 	c.results(in, &d)
 	c.noteCalm()
-	c.noteLent()
 	c.stepTrials(in, &d)
 	if in.Frozen == "" {
 		c.askAgain(&d)

@@ -18,7 +18,6 @@ func (c *Controller) Show(s *state.Snapshot) {
 	c.showDevices(s)
 	s.Totals.Plans, s.Totals.Trials, s.Totals.Rejections = state.Counts(c.totals.plans), state.Counts(c.totals.trials), state.Counts(c.totals.rejections)
 	s.Totals.TeamParts, s.Totals.TeamVerdicts = state.Counts(c.totals.teamParts), state.Counts(c.totals.teamVerdicts)
-	s.Totals.LentSeconds = c.lentSeconds
 	order := make([]int, len(c.all))
 	for i := range order {
 		order[i] = i
@@ -183,15 +182,4 @@ func (c *Controller) allocation(i int) *state.Allocation {
 		a.Why = fmt.Sprintf("it can use %.2f CPUs%s and is entitled to %.2f", need, bound, g.Right)
 	}
 	return a
-}
-
-// noteLent counts the CPU time that containers used above their owners' quotas.
-func (c *Controller) noteLent() {
-	for _, s := range c.all {
-		own, now := s.quotas()
-		if n := len(s.obs.Uses); own > 0 && now > own && n > 0 && s.obs.Uses[n-1].EndNs == c.now() {
-			u := s.obs.Uses[n-1]
-			c.lentSeconds += max(0, u.CPUs-own) * float64(u.EndNs-u.StartNs) / 1e9
-		}
-	}
 }

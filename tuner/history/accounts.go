@@ -3,6 +3,7 @@ package history
 import (
 	"context"
 	"fmt"
+	"math"
 	"slices"
 	"time"
 
@@ -43,6 +44,8 @@ type storedRow struct {
 	Team     string    `json:"t,omitempty"`
 	Observed int64     `json:"o,omitempty"`
 	Lent     int64     `json:"l,omitempty"`
+	Given    int64     `json:"v,omitempty"`
+	Peak     []int64   `json:"p,omitempty"` // thousandths of CPUs, from, to (unix s)
 	GPU      [][]int64 `json:"g,omitempty"`
 	CPU      [][]int64 `json:"c,omitempty"`
 }
@@ -213,7 +216,7 @@ func encodeHour(h account.Hour) ([]byte, error) {
 	}
 	for i := range h.Rows {
 		r := &h.Rows[i]
-		out.Rows = append(out.Rows, storedRow{r.Key, r.Name, r.Image, r.Team, r.Observed, r.Lent, storedUse(&r.GPU), storedUse(&r.CPU)})
+		out.Rows = append(out.Rows, storedRow{r.Key, r.Name, r.Image, r.Team, r.Observed, r.Lent, r.Given, storedPeak(r.Peak), storedUse(&r.GPU), storedUse(&r.CPU)})
 	}
 	text, err := fastjson.Marshal(out)
 	if err != nil {
@@ -224,6 +227,21 @@ func encodeHour(h account.Hour) ([]byte, error) {
 		return nil, err
 	}
 	return enc.EncodeAll(text, nil), enc.Close()
+}
+
+// storedPeak rounds up what was wanted, and away what is less than a second of when.
+func storedPeak(p account.Peak) []int64 {
+	if !p.Told() {
+		return nil
+	}
+	return []int64{int64(math.Ceil(min(max(p.CPUs, 0), 1e6) * 1e3)), p.SinceNs / 1e9, p.UntilNs / 1e9}
+}
+
+func readPeak(stored []int64) account.Peak {
+	if len(stored) < 3 {
+		return account.Peak{}
+	}
+	return account.Peak{CPUs: float64(stored[0]) / 1e3, SinceNs: stored[1] * 1e9, UntilNs: stored[2] * 1e9}
 }
 
 func storedUse(u *account.Use) (out [][]int64) {
@@ -262,7 +280,7 @@ func decodeHour(key, value []byte) (account.Hour, error) {
 	}
 	h.Observed, h.Rows = in.Observed, make([]account.Row, len(in.Rows))
 	for i, r := range in.Rows {
-		h.Rows[i] = account.Row{Key: r.Key, Name: r.Name, Image: r.Image, Team: r.Team, Sums: account.Sums{Observed: r.Observed, Lent: r.Lent}}
+		h.Rows[i] = account.Row{Key: r.Key, Name: r.Name, Image: r.Image, Team: r.Team, Sums: account.Sums{Observed: r.Observed, Lent: r.Lent, Given: r.Given}, Peak: readPeak(r.Peak)}
 		readUse(&h.Rows[i].GPU, r.GPU, causes)
 		readUse(&h.Rows[i].CPU, r.CPU, causes)
 	}

@@ -27,7 +27,8 @@ const startHour = startNs / hourNs * hourNs
 func hourOf(start int64, containers int, ms int64) account.Hour {
 	h := account.Hour{StartUnixNs: start, Hours: 1, Observed: ms}
 	for i := range containers {
-		r := account.Row{Key: fmt.Sprintf("docker-%03d", i), Name: "train", Image: "torch", Team: "vision", Sums: account.Sums{Observed: ms, Lent: 7}}
+		r := account.Row{Key: fmt.Sprintf("docker-%03d", i), Name: "train", Image: "torch", Team: "vision", Sums: account.Sums{Observed: ms, Lent: 7, Given: 3},
+			Peak: account.Peak{CPUs: 1.25, SinceNs: start, UntilNs: start + int64(i)*int64(time.Second)}}
 		r.GPU[0][account.Held] = ms
 		r.CPU[account.Idle][account.Held] = 2 * ms
 		r.CPU[1][account.Lost] = 1

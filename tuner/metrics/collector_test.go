@@ -68,7 +68,7 @@ func busy() *state.Snapshot {
 			TeamParts: []state.Count{{Team: "vision", Part: "input_throttled", Value: 7.5}},
 			TeamUse: []state.TeamUse{{Team: "vision", Resource: "gpu", Cause: "compute", Held: 90}, {Team: "vision", Resource: "cpu", Cause: "input_throttled", Held: 30, Actionable: 20, Proven: 10, Saved: 5, Tried: 4, Lost: 1},
 				{Resource: "gpu", Cause: "idle", Held: 370}},
-			TeamLent: []state.Count{{Team: "vision", Value: 12}}, ObservedSeconds: 600,
+			TeamLent: []state.Count{{Team: "vision", Value: 12}}, TeamGiven: []state.Count{{Team: "vision", Value: 3}}, ObservedSeconds: 600,
 			TeamVerdicts: []state.Count{{Team: "vision", Class: policies.ClassInput, Cause: policies.CauseThrottled, Value: 12}},
 			ApplySeconds: state.Histogram{Bounds: []float64{0.01, 0.1, 1}, Counts: []uint64{1, 2, 2}, Sum: 0.06, Count: 2}, ForeignWrites: 1, GPUAccessLost: 1, GPURepairs: []state.Count{{Result: "repaired", Value: 1}},
 		},

@@ -105,7 +105,7 @@ func decisionFamilies() []Family {
 		{Name: "trimtab_changes_total", Kind: Counter, Labels: []string{"policy", "knob", "result"}, Help: "Changes of a knob by result: applied, refused, unavailable, yielded, failed, gone (its container). With the rest of their plan some are skipped or undone."},
 		{Name: "trimtab_trials_total", Kind: Counter, Labels: []string{"policy", "result"}, Help: "Trials ended by result: kept, rolled_back, inconclusive, unproven (stands, and is asked again), aborted. What stood and is taken back later is counted as withdrawn: unproven changes and hidden GPUs once more, memory that a job misses for the first time."},
 		{Name: "trimtab_rejections_total", Kind: Counter, Labels: []string{"gate"}, Help: "Changes that the guard refused, by the gate that said no: fixed, knob, yielded, stale, bounds, step, failed, cool-down, trial, measuring, rate, ramp, rights, idle."},
-		{Name: "trimtab_lent_cpu_seconds_total", Kind: Counter, Help: "CPU time that containers used above their owners' quotas."},
+		{Name: "trimtab_lent_cpu_seconds_total", Kind: Counter, Help: "CPU time that containers used above their owners' quotas, of loans. What trials gave is not in it."},
 		{Name: "trimtab_restores_total", Kind: Counter, Labels: []string{"result"}, Help: "Restores of a container by result: restored, yielded, pending, gone, failed, unavailable."},
 		{Name: "trimtab_apply_duration_seconds", Kind: Histogram, Help: "Time from saving the originals to reading the new values back, of the container's part of a plan. It is counted once for each knob in it."},
 		{Name: "trimtab_foreign_writes_total", Kind: Counter, Help: "Writes by others to knobs that trimtab had changed."},
@@ -133,7 +133,8 @@ func useFamilies() []Family {
 		{Name: "trimtab_team_saved_seconds_total", Kind: Counter, Labels: use, Help: "What of the proven time those changes saved, by the lower bound of their trials."},
 		{Name: "trimtab_team_trial_seconds_total", Kind: Counter, Labels: use, Help: "Time in use during trials that were judged and not kept. The cause is that before the trial."},
 		{Name: "trimtab_team_trial_lost_seconds_total", Kind: Counter, Labels: use, Help: "What of the time in such trials was lost, the rate being below that before."},
-		{Name: "trimtab_team_lent_cpu_seconds_total", Kind: Counter, Labels: []string{"team"}, Help: "CPU time that containers of the team used above their owners' quotas. It outlives containers."},
+		{Name: "trimtab_team_lent_cpu_seconds_total", Kind: Counter, Labels: []string{"team"}, Help: "CPU time that containers of the team used above their owners' quotas, of loans: nobody else wanted it. It outlives containers."},
+		{Name: "trimtab_team_given_cpu_seconds_total", Kind: Counter, Labels: []string{"team"}, Help: "CPU time that containers of the team used above their owners' quotas, of what trials gave, open or kept. It outlives containers."},
 	}
 }
 

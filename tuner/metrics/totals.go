@@ -58,6 +58,7 @@ func (e *emitter) uses(t state.Totals) {
 		}
 	}
 	e.counts("trimtab_team_lent_cpu_seconds_total", t.TeamLent)
+	e.counts("trimtab_team_given_cpu_seconds_total", t.TeamGiven)
 }
 
 // zeros starts the series of the policy in force at 0: increase() does not see

@@ -57,8 +57,8 @@ func newFile(kind string, content []byte) file {
 // terms is the module that says what a report's columns mean, in the words of `trimtab report`.
 func terms() []byte {
 	columns, _ := json.Marshal(account.Columns()) // texts alone always can
-	lent, _ := json.Marshal(account.LentColumn())
-	return fmt.Appendf(nil, "export const terms = %s;\nexport const lent = %s;\n", columns, lent)
+	above, _ := json.Marshal(account.AboveColumns())
+	return fmt.Appendf(nil, "export const terms = %s;\nexport const above = %s;\n", columns, above)
 }
 
 func (f files) ServeHTTP(w http.ResponseWriter, r *http.Request) {

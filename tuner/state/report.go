@@ -35,7 +35,9 @@ type ReportGroup struct {
 	Name           string    `json:"name"`
 	GPU            ReportUse `json:"gpu"`
 	CPU            ReportUse `json:"cpu"`
-	LentCPUSeconds float64   `json:"lentCPUSeconds"` // used above owners' quotas, under a loan or a quota that a trial proved
+	LentCPUSeconds float64   `json:"lentCPUSeconds"` // used above owners' quotas, of loans
+	// GivenCPUSeconds were used above owners' quotas, of what trials gave, open or kept.
+	GivenCPUSeconds float64 `json:"givenCPUSeconds"`
 	// Of a container, the latest of its name: its key, team and image.
 	Key   string `json:"key,omitempty"`
 	Team  string `json:"team,omitempty"`
@@ -53,8 +55,11 @@ type ReportUse struct {
 	Saved      float64 `json:"saved"`      // of what is proven
 	Tried      float64 `json:"tried"`      // in use in trials that were judged and not kept
 	Lost       float64 `json:"lost"`       // of what is tried
-	// Causes divide Held, by name.
-	Causes map[string]float64 `json:"causes,omitempty"`
+	// Causes divide Held, by name; the others the terms that they are named after.
+	Causes           map[string]float64 `json:"causes,omitempty"`
+	ActionableCauses map[string]float64 `json:"actionableCauses,omitempty"`
+	SavedCauses      map[string]float64 `json:"savedCauses,omitempty"`
+	LostCauses       map[string]float64 `json:"lostCauses,omitempty"`
 }
 
 // TeamUse is counters of one team, resource (gpu, cpu) and cause, in seconds; see ReportUse.

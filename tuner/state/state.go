@@ -126,8 +126,8 @@ type Container struct {
 	Ranks      int     `json:"ranks"`
 	UsedCPUs   float64 `json:"usedCPUs"`
 	QueuedCPUs float64 `json:"queuedCPUs,omitempty"` // that its threads waited for behind other work
-	// PeakCPUs is the most CPUs that it wanted in one reading since PeakSinceUnixNs, when the
-	// daemon first read it: what it used, or the quota that stopped it; 0: it was not read.
+	// PeakCPUs is the most CPUs that it wanted in one reading since PeakSinceUnixNs, when a daemon first
+	// read it: what it used, or the quota that stopped it, and what it queued for; 0: it was not read.
 	PeakCPUs        float64            `json:"peakCPUs,omitempty"`
 	PeakSinceUnixNs int64              `json:"peakSince,omitempty"`
 	MemoryUse       policies.MemoryUse `json:"memoryUse,omitzero"`
@@ -356,14 +356,15 @@ type Totals struct {
 	Changes       []Count   `json:"changes,omitempty"`      // by policy, knob, result: applied, refused, unavailable, yielded
 	Trials        []Count   `json:"trials,omitempty"`       // by policy, result: an Outcome
 	Rejections    []Count   `json:"rejections,omitempty"`   // by result: a gate
-	LentSeconds   float64   `json:"lentSeconds,omitempty"`  // CPU seconds used above owners' quotas
+	LentSeconds   float64   `json:"lentSeconds,omitempty"`  // CPU seconds used above owners' quotas, of loans
 	Restores      []Count   `json:"restores,omitempty"`     // by result: restored, yielded, pending, gone, failed
 	TeamParts     []Count   `json:"teamParts,omitempty"`    // breakdown seconds by team and part
 	TeamVerdicts  []Count   `json:"teamVerdicts,omitempty"` // windows by team, class, cause
 	TeamGPUHeld   []Count   `json:"teamGPUHeld,omitempty"`  // seconds by team
 	TeamGPUIdle   []Count   `json:"teamGPUIdle,omitempty"`  // seconds by team
 	TeamUse       []TeamUse `json:"teamUse,omitempty"`      // what devices and CPUs were held for, by team and cause
-	TeamLent      []Count   `json:"teamLent,omitempty"`     // CPU seconds used above owners' quotas, by team
+	TeamLent      []Count   `json:"teamLent,omitempty"`     // the same by team
+	TeamGiven     []Count   `json:"teamGiven,omitempty"`    // CPU seconds used above owners' quotas, of what trials gave, by team
 	ApplySeconds  Histogram `json:"applySeconds"`           // one container's part of a plan, original to read-back
 	ForeignWrites uint64    `json:"foreignWrites"`
 	GPUAccessLost uint64    `json:"gpuAccessLost"`

@@ -4,12 +4,12 @@ import { el, facts, name, put, section, swap, table } from "./dom.js";
 import { Listing } from "./list.js";
 import { get, throttle } from "./live.js";
 import { record } from "./records.js";
-import { lent, terms } from "./terms.js";
+import { above, terms } from "./terms.js";
 import { day, heldFor, hours, percent } from "./words.js";
 
-const times = { "1h": "the last hour", "24h": "the last day", "7d": "the last week", "30d": "the last 30 days" };
+const times = { "1h": "this hour and the last", "24h": "the last day", "7d": "the last week", "30d": "the last 30 days" };
 const ways = { team: "team", image: "image", container: "container", cause: "cause" };
-const resources = [["gpu", "GPU-hours", terms], ["cpu", "CPU-hours", [...terms, lent]]];
+const resources = [["gpu", "GPU-hours", terms], ["cpu", "CPU-hours", [...terms, ...above]]];
 const recordsAsked = 1000; // of one container
 
 // A report is of what was stored a minute ago: it is asked for once a minute.
@@ -18,7 +18,7 @@ const asked = (since, by) => `/v1/report?since=${since}&by=${by}`;
 
 const known = (all, choice, other) => (Object.hasOwn(all, choice ?? "") ? choice : other);
 const at = (since, by, group) => `#/report/${since}/${by}` + (group === undefined ? "" : "/" + encodeURIComponent(group));
-const value = (g, resource, t) => (t === lent ? g[lent.field] : g[resource][t.field]);
+const value = (g, resource, t) => (above.includes(t) ? g[t.field] : g[resource][t.field]);
 const called = (by, group) => (by === "cause" ? heldFor(group) : group || `(no ${by})`);
 const held = (g, resource, columns) => columns.some((t) => value(g, resource, t) > 0);
 
@@ -33,7 +33,7 @@ function choice(id, all, chosen, onchange) {
 }
 
 // meanings are the terms in a line each, for those who do not point at a head.
-const meanings = () => el("details", { class: "meanings" }, el("summary", {}, "What each column means"), facts([...terms, lent].map((t) => [t.title, t.means])));
+const meanings = () => el("details", { class: "meanings" }, el("summary", {}, "What each column means"), facts([...terms, ...above].map((t) => [t.title, t.means])));
 
 // tables are the groups of a report by resource; href is where one leads to.
 function tables(by, href) {
@@ -102,14 +102,26 @@ function overview(root, again, since, by) {
 // members are the containers that a group's terms are of.
 function members(root, since, by, group) {
   const head = el("div"), list = tables(() => "container", (g) => at(since, "container", g.name)), fetched = ask(), fetchedAll = ask();
-  root.append(head, el("h2", {}, "Its containers"), by === "cause" ? el("p", {}, "Those that held something for it. Their figures are of all causes.") : "", ...list.nodes);
-  const of = { team: (g) => (g.team ?? "") === group, image: (g) => (g.image ?? "") === group,
-    cause: (g) => (group === "lent" ? g.lentCPUSeconds > 0 : g.gpu.causes?.[group] > 0 || g.cpu.causes?.[group] > 0) }[by];
+  root.append(head, el("h2", {}, "Its containers"), by === "cause" ? el("p", {}, "Their figures are of this cause alone.") : "", ...list.nodes);
+  const of = { team: (g) => (g.team ?? "") === group, image: (g) => (g.image ?? "") === group, cause: (g) => resources.some(([resource, , columns]) => held(g, resource, columns)) }[by];
   return async () => {
     const [report, all] = await Promise.all([fetched(asked(since, by)), fetchedAll(asked(since, "container"))]);
     swap(head, ...heading(report, since, by, group));
-    list.show(all.groups.filter(of), () => true);
+    list.show((by === "cause" ? all.groups.map((g) => ofCause(g, group, report)) : all.groups).filter(of), () => true);
   };
+}
+
+// ofCause is what of a container's figures is of one cause; report, by cause, tells which term that is.
+function ofCause(g, cause, report) {
+  const own = report.groups.find((one) => one.name === cause);
+  const use = (u, all) => {
+    const time = u.causes?.[cause] ?? 0;
+    return { held: time, idle: all?.idle > 0 ? time : 0, stalled: all?.stalled > 0 ? time : 0, notKnown: all?.notKnown > 0 ? time : 0,
+      actionable: u.actionableCauses?.[cause] ?? 0, saved: u.savedCauses?.[cause] ?? 0, lost: u.lostCauses?.[cause] ?? 0 };
+  };
+  const part = { name: g.name, gpu: use(g.gpu, own?.gpu), cpu: use(g.cpu, own?.cpu) };
+  for (const t of above) part[t.field] = t.key === cause ? g[t.field] : 0;
+  return part;
 }
 
 // heading is a group's own figures.
@@ -161,13 +173,14 @@ function heldTable(use, title) {
 // the report: it counts while its change stands.
 function termsRecords(all, from, used) {
   const newest = all.toReversed(), trials = newest.filter((r) => r.kind === "trial"), ofThen = (r) => r.time >= from;
-  const means = (key) => el("p", {}, [...terms, lent].find((t) => t.key === key).means + ".");
+  const means = (key) => el("p", {}, [...terms, ...above].find((t) => t.key === key).means + ".");
   const list = (some, none) => (some.length ? el("ol", { class: "records" }, some.map((r) => el("li", {}, record(r, all)))) : el("p", {}, none));
   return [
     section("Actionable, by these verdicts", means("actionable"), list(newest.filter((r) => ofThen(r) && r.kind === "verdict"), "No verdict of it was given.")),
     section("Saved, by these proofs", means("saved"), used.proven, list(trials.filter((r) => r.outcome === "kept"), "No trial of it was kept.")),
     section("Lost, in these trials", means("lost"), used.tried, list(trials.filter((r) => ofThen(r) && ["rolled_back", "inconclusive", "unproven"].includes(r.outcome)), "It has no such trial.")),
     section("Lent, by these loans", means("lent"), list(newest.filter((r) => ofThen(r) && r.kind === "loan"), "Nothing was lent to it.")),
+    section("Given, by these trials", means("given"), list(trials.filter((r) => r.knob === "cpu.quota" && parseInt(r.to) > parseInt(r.from)), "No trial gave it quota.")),
     all.length >= recordsAsked ? el("p", {}, `Of its newest ${recordsAsked} records; older ones are left out.`) : null,
   ].filter(Boolean);
 }

@@ -52,6 +52,19 @@ func terms() []term {
 	}
 }
 
+// aboveTerm is a counter of a team of what was used above owners' quotas, and its group in a report by cause.
+type aboveTerm struct {
+	metric, group string
+	add           func(g *state.ReportGroup, seconds float64)
+}
+
+func aboveTerms() []aboveTerm {
+	return []aboveTerm{
+		{"trimtab_team_lent_cpu_seconds_total", account.LentName, func(g *state.ReportGroup, s float64) { g.LentCPUSeconds += s }},
+		{"trimtab_team_given_cpu_seconds_total", account.GivenName, func(g *state.ReportGroup, s float64) { g.GivenCPUSeconds += s }},
+	}
+}
+
 // Report adds up what all hosts counted from since to now. By is team or cause: the counters
 // have no more. Warnings are what Prometheus says of an answer that may lack something.
 func Report(ctx context.Context, at *url.URL, by account.By, since, now time.Time) (r state.Report, warnings []string, err error) {
@@ -73,8 +86,15 @@ func Report(ctx context.Context, at *url.URL, by account.By, since, now time.Tim
 			g.add(&r.Total, s.Metric, use)
 		}
 	}
-	for _, s := range q.ask("sum by (team) (max by (instance, team) (increase(%s[%ds])))", "trimtab_team_lent_cpu_seconds_total") {
-		g.lent(&r.Total, s.Metric, float64(s.Value))
+	for _, above := range aboveTerms() {
+		for _, s := range q.ask("sum by (team) (max by (instance, team) (increase(%s[%ds])))", above.metric) {
+			name := string(s.Metric["team"])
+			if by == account.ByCause {
+				name = above.group
+			}
+			above.add(g.group(name), float64(s.Value))
+			above.add(&r.Total, float64(s.Value))
+		}
 	}
 	for _, s := range q.ask("sum (max by (instance) (increase(%s[%ds])))", "trimtab_observed_seconds_total") {
 		r.ObservedSeconds = float64(s.Value)
@@ -119,15 +139,6 @@ func (g groups) add(total *state.ReportGroup, labels model.Metric, use state.Tea
 			account.AddCause(&to.CPU, cause, use)
 		}
 	}
-}
-
-func (g groups) lent(total *state.ReportGroup, labels model.Metric, seconds float64) {
-	name := string(labels["team"])
-	if g.by == account.ByCause {
-		name = account.LentName
-	}
-	g.group(name).LentCPUSeconds += seconds
-	total.LentCPUSeconds += seconds
 }
 
 // querier asks one question after the other, until one fails.

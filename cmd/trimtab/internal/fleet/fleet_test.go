@@ -50,6 +50,7 @@ func twoHosts() (all []series) {
 			}
 			add("trimtab_team_actionable_seconds_total", n*30, "instance", host, "team", team, "resource", "gpu", "cause", "input_throttled")
 			add("trimtab_team_lent_cpu_seconds_total", n*7, "instance", host, "team", team)
+			add("trimtab_team_given_cpu_seconds_total", n*5, "instance", host, "team", team)
 		}
 		add("trimtab_team_proven_seconds_total", n*300, "instance", host, "team", "vision", "resource", "gpu", "cause", "input_throttled")
 		add("trimtab_team_saved_seconds_total", n*150, "instance", host, "team", "vision", "resource", "gpu", "cause", "input_throttled")
@@ -132,7 +133,7 @@ func wantTwoHosts(t *testing.T, r state.Report, share float64) {
 	}{
 		{"held", vision.GPU.Held, 3 * 822}, {"idle", vision.GPU.Idle, 3 * 120}, {"stalled", vision.GPU.Stalled, 3 * 90}, {"actionable", vision.GPU.Actionable, 3 * 30},
 		{"not known", vision.GPU.NotKnown, 3 * 12}, {"saved", vision.GPU.Saved, 3 * 150}, {"proven", vision.GPU.Proven, 3 * 300}, {"CPUs", vision.CPU.Held, 3 * 1644},
-		{"lost", vision.CPU.Lost, 3 * 10}, {"tried", vision.CPU.Tried, 3 * 40}, {"lent", vision.LentCPUSeconds, 3 * 7}, {"total", r.Total.GPU.Held, 2 * 3 * 822},
+		{"lost", vision.CPU.Lost, 3 * 10}, {"tried", vision.CPU.Tried, 3 * 40}, {"lent", vision.LentCPUSeconds, 3 * 7}, {"given", vision.GivenCPUSeconds, 3 * 5}, {"total", r.Total.GPU.Held, 2 * 3 * 822},
 		{"all lent", r.Total.LentCPUSeconds, 2 * 3 * 7}, {"computing", r.Total.GPU.Causes["compute"], 2 * 3 * 600}, {"observed", r.ObservedSeconds, 9000},
 	} {
 		if x.got < x.want*(1-share) || x.got > x.want*(1+share) {
@@ -167,7 +168,7 @@ func TestFleetAddsUp(t *testing.T) {
 	for _, g := range byCause.Groups {
 		names = append(names, g.Name)
 	}
-	if got := strings.Join(names, " "); got != "compute idle input_throttled not_known lent" {
+	if got := strings.Join(names, " "); got != "compute idle input_throttled not_known given lent" {
 		t.Errorf("causes %s", got)
 	}
 	if _, _, err := Report(t.Context(), at, account.ByImage, now.Add(-time.Hour), now); err == nil || !strings.Contains(err.Error(), "team, cause") {
@@ -218,7 +219,7 @@ func TestDaemonsServeWhatIsAskedFor(t *testing.T) {
 	for _, f := range metrics.Families() {
 		served[f.Name] = fmt.Sprint(f.Kind, f.Labels)
 	}
-	want := map[string]string{"trimtab_observed_seconds_total": "counter[]", "trimtab_team_lent_cpu_seconds_total": "counter[team]"}
+	want := map[string]string{"trimtab_observed_seconds_total": "counter[]", "trimtab_team_lent_cpu_seconds_total": "counter[team]", "trimtab_team_given_cpu_seconds_total": "counter[team]"}
 	for _, x := range terms() {
 		want[x.metric] = "counter[team resource cause]"
 	}

@@ -19,13 +19,21 @@ import (
 type reportResource struct {
 	key, title string
 	use        func(state.ReportGroup) state.ReportUse
-	lent       bool // it has that column
+	above      []account.AboveColumn // that it has
+}
+
+// used is what of it a group used above owners' quotas.
+func (x reportResource) used(g state.ReportGroup) (seconds float64) {
+	for _, t := range x.above {
+		seconds += t.Of(g)
+	}
+	return seconds
 }
 
 func reportResources() []reportResource {
 	return []reportResource{
-		{"gpu", "GPU-hours", func(g state.ReportGroup) state.ReportUse { return g.GPU }, false},
-		{"cpu", "CPU-hours", func(g state.ReportGroup) state.ReportUse { return g.CPU }, true},
+		{"gpu", "GPU-hours", func(g state.ReportGroup) state.ReportUse { return g.GPU }, nil},
+		{"cpu", "CPU-hours", func(g state.ReportGroup) state.ReportUse { return g.CPU }, account.AboveColumns()},
 	}
 }
 
@@ -48,11 +56,11 @@ func Report(r state.Report, clock Clock) string {
 	if r.ObservedSeconds == 0 {
 		return out + "nothing is stored of that time; the daemon stores what it counts once a minute\n"
 	}
-	if r.Total.GPU.Held+r.Total.CPU.Held+r.Total.LentCPUSeconds == 0 {
+	if !slices.ContainsFunc(reportResources(), func(x reportResource) bool { return x.use(r.Total).Held+x.used(r.Total) > 0 }) {
 		return out + "nothing was held in that time\n"
 	}
 	for _, x := range reportResources() {
-		if x.use(r.Total).Held == 0 && (!x.lent || r.Total.LentCPUSeconds == 0) {
+		if x.use(r.Total).Held+x.used(r.Total) == 0 {
 			out += "\n" + x.title + ": none held\n"
 			continue
 		}
@@ -113,8 +121,8 @@ func (x reportResource) titles() (out []string) {
 	for _, t := range account.Columns() {
 		out = append(out, t.Title)
 	}
-	if x.lent {
-		out = append(out, account.LentColumn().Title)
+	for _, t := range x.above {
+		out = append(out, t.Title)
 	}
 	return out
 }
@@ -124,8 +132,8 @@ func (x reportResource) hours(g state.ReportGroup) (out []string) {
 	for _, t := range account.Columns() {
 		out = append(out, hours(t.Value(x.use(g))))
 	}
-	if x.lent {
-		out = append(out, hours(g.LentCPUSeconds))
+	for _, t := range x.above {
+		out = append(out, hours(t.Of(g)))
 	}
 	return out
 }
@@ -133,7 +141,7 @@ func (x reportResource) hours(g state.ReportGroup) (out []string) {
 // nothing: a group has nothing of the resource.
 func (x reportResource) nothing(g state.ReportGroup) bool {
 	u := x.use(g)
-	return u.Held+u.Proven+u.Tried == 0 && (!x.lent || g.LentCPUSeconds == 0)
+	return u.Held+u.Proven+u.Tried+x.used(g) == 0
 }
 
 // groups are those that have something of the resource, and the total.
@@ -158,7 +166,10 @@ func ReportCSV(w io.Writer, r state.Report) error {
 	for _, t := range account.Columns() {
 		header = append(header, t.Key+"_hours")
 	}
-	lines := [][]string{append(header, account.LentColumn().Key+"_hours")}
+	for _, t := range account.AboveColumns() {
+		header = append(header, t.Key+"_hours")
+	}
+	lines := [][]string{header}
 	instant := func(ns int64) string { return time.Unix(0, ns).UTC().Format(time.RFC3339) }
 	for _, g := range r.Groups {
 		for _, x := range reportResources() {
@@ -167,11 +178,14 @@ func ReportCSV(w io.Writer, r state.Report) error {
 			for _, t := range account.Columns() {
 				line = append(line, decimal(t.Value(x.use(g))))
 			}
-			lent := 0.0
-			if x.lent {
-				lent = g.LentCPUSeconds
+			for i, t := range account.AboveColumns() {
+				of := 0.0
+				if i < len(x.above) {
+					of = t.Of(g)
+				}
+				line = append(line, decimal(of))
 			}
-			lines = append(lines, append(line, decimal(lent)))
+			lines = append(lines, line)
 		}
 	}
 	return csv.NewWriter(w).WriteAll(lines)

@@ -16,9 +16,9 @@ func reported() state.Report {
 	h := 3600.0
 	gpu := state.ReportUse{Held: 336 * h, Idle: 40 * h, Stalled: 101 * h, Actionable: 88.5 * h, NotKnown: 3 * h, Proven: 120 * h, Saved: 31 * h, Tried: 2 * h, Lost: 0.4 * h}
 	cpu := state.ReportUse{Held: 1344 * h, Idle: 500 * h, Stalled: 300 * h, Actionable: 250 * h, Saved: 0.002 * h, Proven: 1}
-	vision := state.ReportGroup{Name: "vision", GPU: gpu, CPU: cpu, LentCPUSeconds: 210 * h}
+	vision := state.ReportGroup{Name: "vision", GPU: gpu, CPU: cpu, LentCPUSeconds: 210 * h, GivenCPUSeconds: 12 * h}
 	web := state.ReportGroup{CPU: state.ReportUse{Held: 168 * h, Idle: 160 * h}}
-	total := state.ReportGroup{GPU: gpu, CPU: state.ReportUse{Held: 1512 * h, Idle: 660 * h, Stalled: 300 * h, Actionable: 250 * h, Saved: 0.002 * h, Proven: 1}, LentCPUSeconds: 210 * h}
+	total := state.ReportGroup{GPU: gpu, CPU: state.ReportUse{Held: 1512 * h, Idle: 660 * h, Stalled: 300 * h, Actionable: 250 * h, Saved: 0.002 * h, Proven: 1}, LentCPUSeconds: 210 * h, GivenCPUSeconds: 12 * h}
 	return state.Report{FromUnixNs: at(15, 0) - 7*24*3600e9, ToUnixNs: at(15, 0), By: "team", Source: "history", ObservedSeconds: 160 * h, UnobservedSeconds: 8 * h,
 		Gaps:   []state.Gap{{FromUnixNs: at(2, 0), ToUnixNs: at(9, 0)}, {FromUnixNs: at(10, 0), ToUnixNs: at(11, 0)}},
 		Groups: []state.ReportGroup{vision, web}, Total: total}

@@ -42,7 +42,10 @@ type page struct {
 
 // ReportHTML is the report as one page that can be mailed.
 func ReportHTML(w io.Writer, r state.Report, clock Clock) error {
-	p := page{By: Clean(r.By), Sentence: reportSentence(r, clock), Early: early(r, clock), Gap: longestGap(r, clock), Terms: append(account.Columns(), account.LentColumn())}
+	p := page{By: Clean(r.By), Sentence: reportSentence(r, clock), Early: early(r, clock), Gap: longestGap(r, clock), Terms: account.Columns()}
+	for _, t := range account.AboveColumns() {
+		p.Terms = append(p.Terms, t.Column)
+	}
 	for _, x := range reportResources() {
 		p.Tables = append(p.Tables, reportTable(r, x))
 	}
