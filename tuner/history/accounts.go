@@ -96,6 +96,11 @@ func (s *Store) addAccount(b *bolt.Bucket, h account.Hour) error {
 			h = account.Merge(before, h)
 		}
 	}
+	for i := range h.Rows {
+		if h.Hours > 1 {
+			h.Rows[i].Peak = account.Peak{} // only that of a moment ago is read back
+		}
+	}
 	value, err := encodeHour(h)
 	if err != nil {
 		return err

@@ -93,6 +93,9 @@ func TestOldAccountsAreKeptByTheDay(t *testing.T) {
 		}
 		for _, r := range h.Rows {
 			sum += r.GPU[0][account.Held]
+			if r.Peak.Told() != (h.Hours == 1) {
+				t.Errorf("of %d hours a peak is told: %v", h.Hours, r.Peak.Told())
+			}
 		}
 	}
 	if days != 3 || int64(len(all)) != days+9*24 || sum != 12*24*200+300 {
@@ -291,7 +294,10 @@ func BenchmarkAccountsOfAYear(b *testing.B) {
 		h := account.Hour{StartUnixNs: start, Hours: hours, Observed: hours * 3600_000}
 		for i := range 1000 {
 			r := account.Row{Key: fmt.Sprintf("docker-%x-7c0b4f0e-%d", random.Uint64(), random.Uint32()), Name: fmt.Sprint("train-", i), Image: fmt.Sprintf("registry.example/team-%d/train:v%d", i%20, i%7), Team: fmt.Sprint("team-", i%20)}
-			r.Observed = hours * 3600_000
+			r.Observed, r.Lent = hours*3600_000, random.Int64N(3600_000)
+			if hours == 1 {
+				r.Peak = account.Peak{CPUs: 8 * random.Float64(), SinceNs: start - random.Int64N(30*24)*hourNs, UntilNs: start + hourNs}
+			}
 			for _, u := range []*account.Use{&r.GPU, &r.CPU} {
 				for _, c := range []account.Cause{0, 3, 4, account.Idle, account.Unknown} {
 					u[c][account.Held] = random.Int64N(hours * 3600_000)
