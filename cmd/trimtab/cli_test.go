@@ -88,7 +88,7 @@ func (fake) Snapshot() *state.Snapshot {
 }
 
 func (fake) History(_ context.Context, q api.HistoryQuery) ([]state.Record, error) {
-	if q.SinceUnixNs > at(14, 2) {
+	if q.SinceUnixNs > at(14, 2) || q.UntilUnixNs != 0 && q.UntilUnixNs < at(14, 2) {
 		return nil, nil
 	}
 	return []state.Record{{UnixNs: at(14, 2), Kind: state.RecordChange, Name: "train", Knob: runtime.KnobCPUQuota,

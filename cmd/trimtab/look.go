@@ -80,26 +80,39 @@ func historyCommand() *cobra.Command {
 		RunE:              runHistory,
 	}
 	cmd.Flags().String("since", "", "how long ago (2h, 7d), a date or a time; default: the first that is kept")
+	cmd.Flags().String("until", "", "nothing after it, written as --since; default: now")
 	cmd.Flags().Bool("changed", false, "only values that changed")
 	cmd.Flags().Int("limit", 0, fmt.Sprintf("only the newest so many; 0: %d, which is the most", state.MaxRecords))
 	return cmd
 }
 
 func runHistory(cmd *cobra.Command, args []string) error {
-	since, _ := cmd.Flags().GetString("since")
 	q := api.HistoryQuery{Name: nameOf(args)}
 	q.Changed, _ = cmd.Flags().GetBool("changed")
 	q.Limit, _ = cmd.Flags().GetInt("limit")
 	if q.Limit < 0 || q.Limit > state.MaxRecords {
 		return fmt.Errorf("--limit %d: allowed are 0 to %d", q.Limit, state.MaxRecords)
 	}
-	if since != "" {
-		t, err := api.ParseSince(since, time.Now())
-		if err != nil {
-			return fmt.Errorf("--since %q: %w", since, err)
-		}
-		q.SinceUnixNs = t.UnixNano()
+	var err error
+	var since, until string
+	if since, q.SinceUnixNs, err = instant(cmd, "since"); err != nil {
+		return err
+	}
+	if until, q.UntilUnixNs, err = instant(cmd, "until"); err != nil {
+		return err
 	}
 	records, err := daemonClient(cmd).History(cmd.Context(), q)
-	return showAnswer(cmd, records, err, func() string { return render.History(records, q.Changed, since, localClock()) })
+	return showAnswer(cmd, records, err, func() string { return render.History(records, q.Changed, since, until, localClock()) })
+}
+
+// instant reads a flag that is a time, as it was written and in unix ns; "" is 0.
+func instant(cmd *cobra.Command, flag string) (text string, unixNs int64, err error) {
+	if text, _ = cmd.Flags().GetString(flag); text == "" {
+		return "", 0, nil
+	}
+	t, err := api.ParseSince(text, time.Now())
+	if err != nil {
+		return text, 0, fmt.Errorf("--%s %q: %w", flag, text, err)
+	}
+	return text, t.UnixNano(), nil
 }

@@ -3,6 +3,7 @@ package page_test
 import (
 	"context"
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -40,6 +41,22 @@ func testAbsent(t *testing.T, in context.Context) {
 		t.Errorf("%d rows stand where the daemon is gone, want 4", n)
 	}
 	p.Until("document.getElementById('old').textContent.endsWith('old')")
+	p.Fine()
+}
+
+// A job's view begins with what the list says of it, before the daemon has answered.
+func testAtOnce(t *testing.T, in context.Context) {
+	d := new(daemon)
+	hour(t, d, time.Now())
+	p := browser.Open(t, in, 1000, 760)
+	p.View(serve(t, d), "#/")
+	p.Until("document.querySelector('table.jobs a[href*=train]')")
+	got := browser.Eval[string](p, "(() => { window.fetch = () => new Promise(() => {}); document.querySelector('table.jobs a[href*=train]').click(); return document.getElementById('main').innerText; })()")
+	for _, want := range []string{"train\n", "vision", "steps/s", "+61 %"} {
+		if !strings.Contains(got, want) {
+			t.Errorf("within the click it does not show %q:\n%s", want, got)
+		}
+	}
 	p.Fine()
 }
 

@@ -48,7 +48,7 @@ func (d *daemon) History(_ context.Context, q api.HistoryQuery) (out []state.Rec
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	for _, r := range d.records {
-		if (q.Name == "" || r.Name == q.Name) && r.UnixNs >= q.SinceUnixNs && (!q.Changed || r.Changed()) {
+		if (q.Name == "" || r.Name == q.Name) && r.UnixNs >= q.SinceUnixNs && (q.UntilUnixNs == 0 || r.UnixNs <= q.UntilUnixNs) && (!q.Changed || r.Changed()) {
 			out = append(out, r)
 		}
 	}

@@ -160,7 +160,7 @@ func (d *Daemon) Series(key string) []series.Point { return d.hour.Of(key) }
 func (d *Daemon) History(_ context.Context, q api.HistoryQuery) (out []state.Record, err error) {
 	q.SinceUnixNs = d.then(q.SinceUnixNs)
 	for _, r := range d.records {
-		if (q.Name == "" || r.Name == q.Name) && r.UnixNs >= q.SinceUnixNs && (!q.Changed || r.Changed()) {
+		if (q.Name == "" || r.Name == q.Name) && r.UnixNs >= q.SinceUnixNs && (q.UntilUnixNs == 0 || r.UnixNs <= d.then(q.UntilUnixNs)) && (!q.Changed || r.Changed()) {
 			out = append(out, r)
 		}
 	}

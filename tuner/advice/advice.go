@@ -112,11 +112,31 @@ type node struct {
 
 // Of is all advice of a snapshot, sorted by container, then what. The snapshot is only read.
 func Of(k *policies.Constants, s *state.Snapshot) []Advice {
+	return of(k, s, func(string) bool { return true })
+}
+
+// OfContainer is what Of has of one container. Of the others only what it may compete with for a device
+// is worked out: who looks at one job pays for one.
+func OfContainer(k *policies.Constants, s *state.Snapshot, key string) []Advice {
+	all := of(k, s, func(k string) bool { return k == key })
+	return slices.DeleteFunc(all, func(a Advice) bool { return a.Key != key })
+}
+
+func of(k *policies.Constants, s *state.Snapshot, whole func(key string) bool) []Advice {
 	n := node{k, s}
 	out := []Advice{}
-	for _, c := range s.Containers {
-		for _, rule := range []func(state.Container) (Advice, bool){n.cpuQuota, n.cpuSpare, n.threads, n.memoryLimit, n.memoryAllow, n.sharedMemory, n.loaderWorkers, n.loaderPinned, n.dataLocal, n.gpuModel, n.gpuExchange, n.checkpoints, n.jobSlower} {
-			if a, ok := rule(c); ok {
+	competing := []func(state.Container) (Advice, bool){n.gpuModel, n.gpuExchange}
+	every := append([]func(state.Container) (Advice, bool){n.cpuQuota, n.cpuSpare, n.threads, n.memoryLimit, n.memoryAllow, n.sharedMemory, n.loaderWorkers, n.loaderPinned, n.dataLocal, n.checkpoints, n.jobSlower}, competing...)
+	for i := range s.Containers {
+		c := &s.Containers[i]
+		rules := every
+		if !whole(c.Key) {
+			if rules = competing; len(c.Devices) == 0 { // nothing faster is known of it
+				continue
+			}
+		}
+		for _, rule := range rules {
+			if a, ok := rule(*c); ok {
 				a.Key, a.Container = c.Key, c.Name
 				out = append(out, a)
 			}

@@ -3,9 +3,12 @@ package advice
 import (
 	"math"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 	"go.yaml.in/yaml/v3"
 	"pgregory.net/rapid"
 
@@ -144,6 +147,21 @@ func TestAdviceIsSound(t *testing.T) {
 			}
 			for _, l := range a.Paste {
 				checkLine(t, l)
+			}
+		}
+	})
+}
+
+// TestAdviceOfOneIsThatOfAll: who asks for one container is told what all of the host's advice has of it.
+func TestAdviceOfOneIsThatOfAll(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		s := anything(t)
+		all := Of(policies.DefaultConstants(), s)
+		for _, c := range s.Containers {
+			want := slices.DeleteFunc(slices.Clone(all), func(a Advice) bool { return a.Key != c.Key })
+			got := OfContainer(policies.DefaultConstants(), s, c.Key)
+			if d := cmp.Diff(want, got, cmpopts.EquateNaNs()); d != "" {
+				t.Fatal(d)
 			}
 		}
 	})

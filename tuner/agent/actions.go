@@ -27,7 +27,7 @@ func (l *Agent) History(ctx context.Context, q api.HistoryQuery) ([]state.Record
 	if l.o.History == nil {
 		return nil, fmt.Errorf("history is not being kept: its store could not be opened; the daemon's log says why")
 	}
-	return l.o.History.Query(ctx, history.Filter{SinceNs: q.SinceUnixNs, ChangedOnly: q.Changed, Name: q.Name, Limit: q.Limit})
+	return l.o.History.Query(ctx, history.Filter{SinceNs: q.SinceUnixNs, UntilNs: q.UntilUnixNs, ChangedOnly: q.Changed, Name: q.Name, Limit: q.Limit})
 }
 
 // Series returns the last hour of a container that runs, by its key.

@@ -55,6 +55,7 @@ type Backend interface {
 // HistoryQuery selects records of history.
 type HistoryQuery struct {
 	SinceUnixNs int64  // 0: from the beginning
+	UntilUnixNs int64  // and not after it; 0: to the newest
 	Changed     bool   // only records of values that changed
 	Name        string // of the container: all that bore it; or its key; "": all
 	Limit       int    // the newest so many; 0: state.MaxRecords

@@ -203,7 +203,7 @@ func TestLooking(t *testing.T) {
 			t.Errorf("%q: %v, want status %d and a hint", name, err, want)
 		}
 	}
-	q := api.HistoryQuery{SinceUnixNs: 7, Changed: true, Name: "a b", Limit: 3}
+	q := api.HistoryQuery{SinceUnixNs: 7, UntilUnixNs: 8, Changed: true, Name: "a b", Limit: 3}
 	if records, err := c.History(ctx, q); err != nil || len(records) != 1 {
 		t.Errorf("history %v, %v", records, err)
 	}
@@ -344,6 +344,7 @@ func TestBadRequests(t *testing.T) {
 		{"DELETE", "/v1/status", "", 405},
 		{"GET", "/v1/pause", "", 405},
 		{"GET", "/v1/history?since=yesterday", "", 400},
+		{"GET", "/v1/history?until=never", "", 400},
 		{"GET", "/v1/history?changed=perhaps", "", 400},
 		{"GET", "/v1/history?limit=0", "", 400},
 		{"GET", "/v1/history?limit=10001", "", 400},
@@ -386,12 +387,12 @@ func rawClient(socket string) *http.Client {
 func TestSinceIsRelativeToTheDaemonsClock(t *testing.T) {
 	b := &fake{snapshot: snapshot()}
 	h := rawClient(start(t, b))
-	answer, err := h.Get("http://x/v1/history?since=2h")
+	answer, err := h.Get("http://x/v1/history?since=2h&until=1h")
 	if err != nil {
 		t.Fatal(err)
 	}
 	_ = answer.Body.Close()
-	want := api.HistoryQuery{SinceUnixNs: (1_000_000 - 7200) * 1e9, Limit: 10_000}
+	want := api.HistoryQuery{SinceUnixNs: (1_000_000 - 7200) * 1e9, UntilUnixNs: (1_000_000 - 3600) * 1e9, Limit: 10_000}
 	if diff := cmp.Diff([]any{want}, b.asked); diff != "" {
 		t.Error(diff)
 	}

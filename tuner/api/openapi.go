@@ -55,7 +55,7 @@ func (s *Server) routes() []Operation {
 		looking("/v1/gpus", "Each container's GPUs, granted and visible", GPUs{}, s.gpus),
 		large(looking("/v1/fingerprints", "The known jobs", Fingerprints{}, s.fingerprints)),
 		large(looking("/v1/history", "What was done and would have been done, oldest first", History{}, s.history,
-			since, Parameter{Name: "changed", Type: "boolean", Description: "only values that changed"},
+			since, Parameter{Name: "until", Type: "string", Description: "nothing after it, written as since"}, Parameter{Name: "changed", Type: "boolean", Description: "only values that changed"},
 			Parameter{Name: "name", Type: "string", Description: "of all containers that bore a name, or of one by its key, or by its ID while it runs"}, Parameter{Name: "limit", Type: "integer", Description: "only the newest so many, 1 to 10000; by default 10000"})),
 		looking("/v1/series", "A container's last hour", series.Series{}, s.look(s.series), Parameter{Name: "name", Type: "string", Description: name.Description, Required: true}),
 		large(looking("/v1/report", "What devices and CPUs were held for", state.Report{}, s.report,

@@ -58,7 +58,7 @@ func FuzzRequests(f *testing.F) {
 		access            byte
 	}{
 		{"/v1/status", "", "", read}, {"/v1/containers/{name}", "odd name/../?", "", read}, {"/v1/advice", "name=ffff", "", read}, {"/v1/series", "name=a", "", read},
-		{"/v1/history", "since=7d&changed=true&limit=10&name=%00", "", read}, {"/v1/history", "since=1600-01-01&limit=100001", "", read}, {"/v1/history", "since=1600-01-01", "", read},
+		{"/v1/history", "since=7d&changed=true&limit=10&name=%00", "", read}, {"/v1/history", "since=1600-01-01&limit=100001", "", read}, {"/v1/history", "since=1600-01-01&until=2262-04-11", "", read},
 		{"/v1/report", "since=1969-12-31&by=image", "", read}, {"/v1/report", "since=1600-01-01T00:00:00%2B23:59", "", read}, {"/v1/record", "seconds=3600", "", read},
 		{"/v1/record", "seconds=9223372037", "", read}, {"/v1/record", "seconds=18446744074", "", read}, {"/v1/fingerprints", "%zz;", "", read}, {"/v1/status", "", "", byte(api.AccessNone)},
 		{"/v1/place", "", `{"jobs":[{"image":"train","gpus":1,"count":1000,"steps":1e15}]}`, read}, {"/v1/place", "", `{"jobs":[{"image":"-x"}],"hold":true}`, read},

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"net/url"
 	"slices"
 	"strconv"
 	"time"
@@ -48,7 +49,7 @@ func list[T any](all []T) []T {
 func healthz(*state.Snapshot, *http.Request) (any, error) { return map[string]bool{"ok": true}, nil }
 
 func containers(snap *state.Snapshot) any {
-	return Containers{UnixNs: snap.UnixNs, Containers: advised(snap, snap.Containers)}
+	return Containers{UnixNs: snap.UnixNs, Containers: withAdvice(snap.Containers, adviceOf(snap))}
 }
 
 func container(snap *state.Snapshot, r *http.Request) (any, error) {
@@ -56,7 +57,7 @@ func container(snap *state.Snapshot, r *http.Request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	return advised(snap, []state.Container{c})[0], nil
+	return withAdvice([]state.Container{c}, advice.OfContainer(policies.DefaultConstants(), snap, c.Key))[0], nil
 }
 
 func (s *Server) history(_ http.ResponseWriter, r *http.Request) (any, error) {
@@ -79,12 +80,11 @@ func (s *Server) history(_ http.ResponseWriter, r *http.Request) (any, error) {
 func (s *Server) historyQuery(r *http.Request) (q HistoryQuery, err error) {
 	form := r.URL.Query()
 	q = HistoryQuery{Name: form.Get("name"), Limit: state.MaxRecords}
-	if text := form.Get("since"); text != "" {
-		since, err := ParseSince(text, s.now())
-		if err != nil {
-			return q, BadRequest(fmt.Sprintf("since=%q: %s", text, err), "")
-		}
-		q.SinceUnixNs = since.UnixNano()
+	if q.SinceUnixNs, err = s.instant(form, "since"); err != nil {
+		return q, err
+	}
+	if q.UntilUnixNs, err = s.instant(form, "until"); err != nil {
+		return q, err
 	}
 	if text := form.Get("changed"); text != "" {
 		if q.Changed, err = strconv.ParseBool(text); err != nil {
@@ -99,6 +99,19 @@ func (s *Server) historyQuery(r *http.Request) (q HistoryQuery, err error) {
 		q.Limit = n
 	}
 	return q, nil
+}
+
+// instant reads a parameter that is a time, in unix ns; 0: it is not there.
+func (s *Server) instant(form url.Values, name string) (int64, error) {
+	text := form.Get(name)
+	if text == "" {
+		return 0, nil
+	}
+	t, err := ParseSince(text, s.now())
+	if err != nil {
+		return 0, BadRequest(fmt.Sprintf("%s=%q: %s", name, text, err), "")
+	}
+	return t.UnixNano(), nil
 }
 
 // ParseSince reads an instant: RFC 3339, a date, or how long ago (2h, 7d).
@@ -208,25 +221,25 @@ type Advice struct {
 }
 
 func advices(snap *state.Snapshot, r *http.Request) (any, error) {
-	out := Advice{UnixNs: snap.UnixNs, Advice: adviceOf(snap)}
-	if name := r.URL.Query().Get("name"); name != "" {
-		c, err := Find(snap, name)
-		if err != nil {
-			return nil, err
-		}
-		out.Advice = slices.DeleteFunc(out.Advice, func(a advice.Advice) bool { return a.Key != c.Key })
+	name := r.URL.Query().Get("name")
+	if name == "" {
+		return Advice{UnixNs: snap.UnixNs, Advice: adviceOf(snap)}, nil
 	}
-	return out, nil
+	c, err := Find(snap, name)
+	if err != nil {
+		return nil, err
+	}
+	return Advice{UnixNs: snap.UnixNs, Advice: advice.OfContainer(policies.DefaultConstants(), snap, c.Key)}, nil
 }
 
 func adviceOf(s *state.Snapshot) []advice.Advice { return advice.Of(policies.DefaultConstants(), s) }
 
-// advised are containers of a snapshot with all that is advised of them, after what policies said,
+// withAdvice are containers with all that is advised of them, after what policies said,
 // and why nothing of them is changed: the page shows the words that explain prints. The snapshot is
 // others' to read too: its containers are copied.
-func advised(s *state.Snapshot, containers []state.Container) []state.Container {
+func withAdvice(containers []state.Container, all []advice.Advice) []state.Container {
 	lines := map[string][]string{}
-	for _, a := range adviceOf(s) {
+	for _, a := range all {
 		lines[a.Key] = append(lines[a.Key], a.String())
 	}
 	out := make([]state.Container, len(containers))

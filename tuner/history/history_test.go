@@ -89,6 +89,9 @@ func TestQueryChooses(t *testing.T) {
 		{"newest change of a", Filter{Name: "a", ChangedOnly: true, Limit: 1}, []int{4}},
 		{"since", Filter{SinceNs: startNs + 2}, []int{3, 4}},
 		{"in the future", Filter{SinceNs: startNs + 9}, nil},
+		{"until", Filter{UntilNs: startNs + 2}, []int{0, 1, 2, 3}},
+		{"the newest of a moment", Filter{UntilNs: startNs + 1, Name: "a", Limit: 1}, []int{1}},
+		{"before the first", Filter{UntilNs: startNs - 1}, nil},
 	} {
 		var want []state.Record
 		for _, i := range tc.want {
@@ -124,13 +127,13 @@ func TestQueryAgreesWithAPlainFilter(t *testing.T) {
 		if err := s.Append(all...); err != nil {
 			rt.Fatal(err)
 		}
-		f := Filter{rapid.Int64Range(-6, 21).Draw(rt, "since"),
+		f := Filter{rapid.Int64Range(-6, 21).Draw(rt, "since"), rapid.Int64Range(-6, 21).Draw(rt, "until"),
 			rapid.Bool().Draw(rt, "changed"), rapid.SampledFrom([]string{"", "a"}).Draw(rt, "name"), rapid.IntRange(0, 9).Draw(rt, "limit"),
 			rapid.SampledFrom(append(kinds, "")).Draw(rt, "only")}
 		slices.SortStableFunc(all, func(a, b state.Record) int { return int(a.UnixNs - b.UnixNs) })
 		var want []state.Record
 		for _, r := range all {
-			if (f.SinceNs == 0 || r.UnixNs >= f.SinceNs) &&
+			if (f.SinceNs == 0 || r.UnixNs >= f.SinceNs) && (f.UntilNs == 0 || r.UnixNs <= f.UntilNs) &&
 				(!f.ChangedOnly || r.Changed()) && (f.Name == "" || f.Name == r.Name) && (f.Kind == "" || f.Kind == r.Kind) {
 				want = append(want, r)
 			}

@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"math"
 	"slices"
 
 	bolt "go.etcd.io/bbolt"
@@ -15,6 +16,7 @@ import (
 // Filter chooses records; its zero value chooses the newest state.MaxRecords.
 type Filter struct {
 	SinceNs     int64  // unix ns, inclusive; 0: from the first
+	UntilNs     int64  // unix ns, inclusive; 0: to the newest
 	ChangedOnly bool   // only where a value changed (state.Record.Changed)
 	Name        string // container's name, or its key; "": all
 	Limit       int    // the newest so many; 0, or more than state.MaxRecords: state.MaxRecords
@@ -78,7 +80,7 @@ func (f Filter) run(ctx context.Context, tx *bolt.Tx) ([]state.Record, error) {
 	}
 	var out []state.Record
 	c := b.Cursor()
-	for k, v := c.Last(); k != nil && len(out) < limit; k, v = c.Prev() {
+	for k, v := f.newest(c); k != nil && len(out) < limit; k, v = c.Prev() {
 		if err := ctx.Err(); err != nil {
 			return nil, err
 		}
@@ -97,4 +99,15 @@ func (f Filter) run(ctx context.Context, tx *bolt.Tx) ([]state.Record, error) {
 		}
 	}
 	return out, nil
+}
+
+// newest moves to the last record that is not after UntilNs.
+func (f Filter) newest(c *bolt.Cursor) (k, v []byte) {
+	if f.UntilNs == 0 || f.UntilNs == math.MaxInt64 {
+		return c.Last()
+	}
+	if k, _ := c.Seek(timeKey(f.UntilNs + 1)); k == nil {
+		return c.Last()
+	}
+	return c.Prev()
 }

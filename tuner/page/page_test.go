@@ -269,8 +269,10 @@ func TestReportsAreDear(t *testing.T) {
 		d := new(daemon)
 		s := newShared(d, d.latest)
 		const cost, day, open = 700 * time.Millisecond, 24 * time.Hour, "/v1/report?since=7d&by=team"
-		var spent time.Duration
-		s.reports.clock = func() time.Duration { spent += cost; return spent } // called twice for each
+		var spent atomic.Int64
+		costs := func() { spent.Add(int64(cost) / int64(len(account.AllBy()))) }
+		d.answer = func(http.ResponseWriter, *http.Request) { costs() }
+		s.reports.clock = func() time.Duration { return time.Duration(spent.Load()) }
 		made := func(target string) int64 {
 			t.Helper()
 			before, began := d.asked.Load(), time.Now()
@@ -281,6 +283,7 @@ func TestReportsAreDear(t *testing.T) {
 			if waited := time.Since(began); waited > time.Second {
 				t.Fatalf("%s waits %s", target, waited)
 			}
+			synctest.Wait() // until it is sorted otherwise too
 			return (d.asked.Load() - before) / int64(len(account.AllBy()))
 		}
 		look := func(of time.Duration) (n int64) {
@@ -311,6 +314,7 @@ func TestReportsAreDear(t *testing.T) {
 		time.Sleep(day)
 		failing := true
 		d.answer = func(w http.ResponseWriter, _ *http.Request) {
+			costs()
 			if failing {
 				w.WriteHeader(http.StatusServiceUnavailable)
 			}
@@ -327,6 +331,31 @@ func TestReportsAreDear(t *testing.T) {
 			d.unixNs.Add(1)
 		}
 	})
+}
+
+// Who asks for a report waits for no other: how it may be sorted is made after it was sent.
+func TestAReportWaitsForNoOther(t *testing.T) {
+	d, hang := new(daemon), make(chan struct{})
+	d.answer = func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Query().Get("by") != "team" {
+			<-hang
+		}
+	}
+	s := newShared(d, d.latest)
+	done := make(chan int)
+	go func() { done <- ask(s, "GET", "/v1/report?since=7d&by=team", "Accept-Encoding", "gzip").Code }()
+	select {
+	case code := <-done:
+		if code != http.StatusOK {
+			t.Errorf("beside others that hang: %d", code)
+		}
+	case <-time.After(30 * time.Second):
+		t.Error("a report waits for the others")
+	}
+	close(hang)
+	if w := ask(s, "GET", "/v1/report?since=7d&by=cause", "Accept-Encoding", "gzip"); w.Code != http.StatusOK || d.asked.Load() != int64(len(account.AllBy())) {
+		t.Errorf("another: %d, made %d times", w.Code, d.asked.Load())
+	}
 }
 
 // Who waits for the disk keeps nobody from the snapshot.

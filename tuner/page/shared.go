@@ -88,7 +88,7 @@ func busy(w http.ResponseWriter) {
 // in another way has the same answer. History is not asked for all of it, and reports are those
 // that the page offers.
 func asked(r *http.Request) error {
-	form, known := r.URL.Query(), map[string][]string{"/v1/history": {"since", "changed", "name", "limit"}, "/v1/series": {"name"}, "/v1/report": {"since", "by"}}[r.URL.Path]
+	form, known := r.URL.Query(), map[string][]string{"/v1/history": {"since", "until", "changed", "name", "limit"}, "/v1/series": {"name"}, "/v1/report": {"since", "by"}}[r.URL.Path]
 	clean := url.Values{}
 	for name, values := range form {
 		if !slices.Contains(known, name) || len(values) != 1 {
@@ -212,23 +212,34 @@ type wanted struct {
 }
 
 // makeIt asks the API. The answer is everybody's, so it does not end with the viewer that asked
-// first. Reports of one time are made together: most of what they cost is reading the accounts
-// once, and what a view compares is of the same minute.
+// first. After a report those of the same time, sorted otherwise, are made: most of what they cost
+// is reading the accounts once, and what a view compares is of the same minute. Nobody waits for these.
 func (s *shared) makeIt(r *http.Request, l *rateLimiter, a *answer) error {
-	all := []wanted{{r, a}}
-	if l == s.reports {
-		all = append(all, s.sortedOtherwise(r, l)...)
+	if l != s.reports {
+		return s.makeAll(r.Context(), l, wanted{r, a})
 	}
+	others := s.sortedOtherwise(r, l)
+	err := s.makeAll(r.Context(), l, wanted{r, a})
+	if err != nil || a.status != http.StatusOK { // nor would the others be
+		for _, w := range others {
+			s.settle(w)
+		}
+		return err
+	}
+	go func() { _ = s.makeAll(context.WithoutCancel(r.Context()), l, others...) }()
+	return nil
+}
+
+// makeAll makes answers in one turn, and lets go who waits for them.
+func (s *shared) makeAll(ctx context.Context, l *rateLimiter, all ...wanted) error {
 	defer func() {
 		for _, w := range all {
 			s.settle(w)
 		}
 	}()
-	return l.do(r.Context(), func() {
+	return l.do(ctx, func() {
 		for _, w := range all {
-			if s.answer(w); w.status != http.StatusOK {
-				return // nor would the others be
-			}
+			s.answer(w)
 		}
 	})
 }

@@ -103,6 +103,9 @@ func (c *Client) History(ctx context.Context, q api.HistoryQuery) ([]state.Recor
 	if q.SinceUnixNs != 0 {
 		form.Set("since", time.Unix(0, q.SinceUnixNs).UTC().Format(time.RFC3339Nano))
 	}
+	if q.UntilUnixNs != 0 {
+		form.Set("until", time.Unix(0, q.UntilUnixNs).UTC().Format(time.RFC3339Nano))
+	}
 	if q.Changed {
 		form.Set("changed", "true")
 	}

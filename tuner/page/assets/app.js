@@ -68,11 +68,11 @@ function route() {
     if (mine !== shown || paused && main.dataset.ready === String(mine)) return; // what stood already for news
     await show();
   });
+  refresh(); // before the browser lays out: what is asked is on its way meanwhile
   main.replaceChildren(problem, waits, root);
   if (current !== undefined) main.focus(); // another view: a reader begins at its top
   if (current !== undefined) scrollTo(0, 0);
   current = view;
-  refresh();
 }
 
 document.getElementById("skip").addEventListener("click", (event) => {
@@ -80,6 +80,15 @@ document.getElementById("skip").addEventListener("click", (event) => {
   main.focus();
 });
 addEventListener("hashchange", route);
+
+// A link to a view is followed within its click: the browser would draw a frame before it tells of the new address.
+addEventListener("click", (event) => {
+  const to = event.target.closest?.("a[href^='#/']")?.hash;
+  if (to === undefined || to === location.hash || event.defaultPrevented || event.ctrlKey || event.metaKey || event.shiftKey || event.altKey) return;
+  event.preventDefault();
+  window.history.pushState(null, "", to);
+  route();
+});
 
 const state = document.getElementById("live");
 const old = document.getElementById("old");

@@ -1,7 +1,7 @@
 // One container: what stands now and why, its hour, its verdict, what was tried.
 import { el, facts, name, section, swap, table } from "./dom.js";
 import { Chart } from "./chart.js";
-import { get, throttle } from "./live.js";
+import { get, lately, throttle } from "./live.js";
 import { record } from "./records.js";
 import { bytes, causeWord, causeWords, change, clock, cpus, expected, gain, knob, measured, number, outcome, partNames, parts, percent, quantity, ratesOf, rateShown, shares, signed, value, would } from "./words.js";
 
@@ -16,12 +16,12 @@ export function open(root, key) {
   let said;
   root.append(head, standing, el("section", {}, el("h2", {}, "Where the time went"), chart.node), list, rest);
 
+  const listed = lately("/v1/list")?.containers.find((c) => c.key === key);
+  if (listed) swap(head, title(listed)); // at once; the rest when it is answered
+
   return async (status) => {
     const c = await get("/v1/containers/" + encodeURIComponent(key));
-    swap(head, el("h1", {}, name(c.name, 200)), facts([["image", name(c.image ?? "", 120)], ["team", c.enrolment.team], ["job", c.enrolment.job], ["GPUs", c.gpus?.join(", ")],
-      ["mode", c.enrolment.mode + (c.enrolment.door ? ", by " + c.enrolment.door : "")], ["rate", rateShown(c)], ["no rate", c.rateWhy],
-      ["bound by", causeWord(c.verdict)], ["speedup", gain(c)],
-      ["report", el("a", { href: "#/report/7d/container/" + encodeURIComponent(c.name) }, "what it was worth")]]));
+    swap(head, title(c, elsewhere(c)));
     swap(standing, section("What stands now", el("p", { class: "headline" }, headline(c)), values(c), gate(c)));
     const [series, past] = await Promise.all([points(c.key), records(c.name)]);
     const own = past.records.filter((r) => r.key === c.key);
@@ -36,6 +36,14 @@ export function open(root, key) {
     swap(rest, verdict(c), latest(c), prediction(c), bursts(c), loan(c), allocation(c), lastRuns(c), trials(c), plain("What is not counted", c.thinned), plain("What you could do", c.advice), enrolment(c));
   };
 }
+
+// title says who it is, of a container or of its line in the list.
+const title = (c, links = []) => [el("h1", {}, name(c.name, 200)), facts([["image", c.image ? name(c.image, 120) : ""], ["team", c.enrolment.team], ["job", c.enrolment.job], ["GPUs", c.gpus?.join(", ")],
+  ["mode", c.enrolment.mode + (c.enrolment.door ? ", by " + c.enrolment.door : "")], ["rate", rateShown(c)], ["no rate", c.rateWhy],
+  ["bound by", causeWord(c.verdict)], ["speedup", gain(c)], ...links])];
+
+const elsewhere = (c) => [["history", el("a", { href: "#/history/" + encodeURIComponent(c.name) }, "all that was done, and what stood at any moment")],
+  ["report", el("a", { href: "#/report/7d/container/" + encodeURIComponent(c.name) }, "what it was worth")]];
 
 const plain = (title, lines) => (lines?.length ? section(title, el("ul", {}, lines.map((l) => el("li", {}, l)))) : null);
 

@@ -52,6 +52,9 @@ export async function get(path) {
   return body;
 }
 
+// lately is what was last answered to a route, if it is kept: it may be old.
+export const lately = (path) => kept.get(path)?.body;
+
 // Live calls onStatus with each new status while the page is seen and not paused.
 export class Live {
   #source;

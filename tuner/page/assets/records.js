@@ -1,6 +1,6 @@
 // Records of history: one line each, and all that a record says behind it.
 import { el, facts, name } from "./dom.js";
-import { change, day, clock, kind, knob, outcome, ratesOf, recordGain, signed, value } from "./words.js";
+import { change, day, clock, kind, knob, momentOf, outcome, ratesOf, recordGain, signed, value } from "./words.js";
 
 // record is a line that opens; number is that of its mark, or undefined. others are the
 // records that may belong to the same plan.
@@ -20,6 +20,7 @@ function explained(r, others) {
   const plan = r.plan ? others.filter((o) => o !== r && o.plan === r.plan) : [];
   return el("div", {}, el("p", {}, r.text), facts([
     ["when", day(r.time)], ["container", r.name ? el("a", { href: "#/job/" + encodeURIComponent(r.key) }, name(r.name)) : ""], ["team", r.team],
+    ["at that moment", r.name ? el("a", { href: `#/history/${encodeURIComponent(r.name)}/${momentOf(r.time)}` }, "what stood") : ""],
     ["knob", r.knob ? knob(r.knob) : ""], ["from", r.from ? value(r.knob, r.from) : ""], ["to", r.to ? value(r.knob, r.to) : ""],
     ["read back", r.actual ? value(r.knob, r.actual) : ""], ["policy", r.policy], ["plan", r.plan],
     ["outcome", r.outcome ? outcome(r.outcome) : ""], ["rates", ratesOf(r)],

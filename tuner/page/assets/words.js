@@ -30,6 +30,9 @@ const dayFormat = new Intl.DateTimeFormat("sv-SE", { dateStyle: "short", timeSty
 export const clock = (ns) => (ns ? clockFormat.format(ns / 1e6) : "-");
 export const day = (ns) => (ns ? dayFormat.format(ns / 1e6) : "-");
 
+// momentOf is a time in an address: the second that it is in.
+export const momentOf = (ns) => new Date(Math.floor(ns / 1e9) * 1e3).toISOString().replace(".000", "");
+
 export function span(seconds) {
   if (!(seconds >= 0)) return "-";
   if (seconds < 90) return Math.round(seconds) + " s";

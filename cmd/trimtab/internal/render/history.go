@@ -42,7 +42,7 @@ func loanWord(r state.Record) string {
 
 // History is one line for each record, oldest first; what was asked for, in
 // words, follows "no changes" when there is none. As many as an answer may have may not be all.
-func History(records []state.Record, changedOnly bool, since string, clock Clock) string {
+func History(records []state.Record, changedOnly bool, since, until string, clock Clock) string {
 	if len(records) == 0 {
 		what := "no records"
 		if changedOnly {
@@ -50,6 +50,9 @@ func History(records []state.Record, changedOnly bool, since string, clock Clock
 		}
 		if since != "" {
 			what += " since " + Clean(since)
+		}
+		if until != "" {
+			what += " until " + Clean(until)
 		}
 		return what + "\n"
 	}

@@ -334,15 +334,15 @@ func TestHistory(t *testing.T) {
 		{UnixNs: at(15, 2), Kind: state.RecordTrial, Name: "train", Outcome: state.OutcomeAborted, Before: 2.6, After: 3.6, Text: "others made room"},
 		{UnixNs: at(16, 0), Kind: state.RecordEnrol, Text: "paused by hand: everything stands as it is until `trimtab resume`"},
 	}
-	golden(t, "history.txt", History(records, false, "", testClock()))
-	if got := History(nil, true, "2h", testClock()); got != "no changes since 2h\n" {
+	golden(t, "history.txt", History(records, false, "", "", testClock()))
+	if got := History(nil, true, "2h", "1h", testClock()); got != "no changes since 2h until 1h\n" {
 		t.Errorf("got %q", got)
 	}
-	if got := History(nil, false, "", testClock()); got != "no records\n" {
+	if got := History(nil, false, "", "", testClock()); got != "no records\n" {
 		t.Errorf("got %q", got)
 	}
 	for n, cut := range map[int]bool{state.MaxRecords - 1: false, state.MaxRecords: true} {
-		if got := History(make([]state.Record, n), false, "", testClock()); strings.Contains(got, "older ones are left out") != cut {
+		if got := History(make([]state.Record, n), false, "", "", testClock()); strings.Contains(got, "older ones are left out") != cut {
 			t.Errorf("of %d records it is told that older ones are left out: %v", n, !cut)
 		}
 	}
@@ -402,7 +402,7 @@ func TestHostileTexts(t *testing.T) {
 		all := []state.Container{genContainer(t), genContainer(t)}
 		records := []state.Record{{Kind: state.RecordKind(genText(t, "kind")), Name: genText(t, "name"), Knob: runtime.Knob(genText(t, "knob")),
 			From: runtime.Value(genText(t, "from")), Text: genText(t, "text"), Gain: rapid.Float64().Draw(t, "gain")}}
-		ps, history := PS(all, true), History(records, true, genText(t, "since"), testClock())
+		ps, history := PS(all, true), History(records, true, genText(t, "since"), genText(t, "until"), testClock())
 		for _, text := range []string{ps, history, Explain(all[0], testClock()), Results([]state.ActionResult{{Name: all[0].Name, Text: all[1].Name}})} {
 			for _, r := range text {
 				if r != '\n' && !unicode.IsPrint(r) {
