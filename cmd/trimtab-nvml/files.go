@@ -55,7 +55,7 @@ func confineFiles(library string, parent io.Writer) fileRules {
 		if said, again := strings.CutPrefix(os.Args[1], landlockFlag); again {
 			abi, silent, _ := strings.Cut(said, ":")
 			n, err := strconv.Atoi(abi)
-			return fileRules{abi: n, silent: pathFolders(silent), err: err}
+			return fileRules{abi: n, silent: wire.PathFolders(silent), err: err}
 		}
 	}
 	abi, err := ll.LandlockGetABIVersion()
@@ -67,12 +67,22 @@ func confineFiles(library string, parent io.Writer) fileRules {
 	mapped, err := mappedFiles()
 	var f found
 	if err == nil {
-		f, err = lookAll(library, lookTime, parent)
+		f, err = lookAll(library, knownSilent(os.Args), lookTime, parent)
 	}
 	if err == nil {
 		err = startAnew(abi, append(openable(f), landlock.PathAccess(runFile, mapped...).IgnoreIfMissing()), mapped, f.silent)
 	}
 	return fileRules{err: fmt.Errorf("landlock: %w", err)}
+}
+
+// knownSilent is what the parent knows not to answer: in each a process of an earlier child hangs.
+func knownSilent(args []string) (known []string) {
+	for _, arg := range args {
+		if path, is := strings.CutPrefix(arg, wire.SilentFlag); is {
+			known = append(known, path)
+		}
+	}
+	return known
 }
 
 // noLandlock is why a kernel has none to offer.
@@ -119,7 +129,7 @@ func startAnew(abi int, rules []landlock.Rule, needed, silent []string) error {
 	}
 	flag := landlockFlag + strings.Join(append([]string{strconv.Itoa(abi)}, silent...), ":")
 	keepFiles(true)
-	return fmt.Errorf("start anew: %w", unix.Exec(self, append([]string{os.Args[0], flag}, os.Args[1:]...), withoutSilent(os.Environ(), silent)))
+	return fmt.Errorf("start anew: %w", unix.Exec(self, append([]string{os.Args[0], flag}, os.Args[1:]...), wire.WithoutSilent(os.Environ(), silent)))
 }
 
 // holding tells whether the rules bind this thread, and leave it what is needed.
@@ -201,20 +211,12 @@ func openable(f found) (rules []landlock.Rule) {
 // loaderConf names the folders that the loader's cache is made from.
 const loaderConf = "/etc/ld.so.conf"
 
-// libraryPath is the variable by which the loader is told of more folders.
-const libraryPath = "LD_LIBRARY_PATH"
-
-// pathFolders are the folders of a list such as that variable's.
-func pathFolders(list string) []string {
-	return strings.FieldsFunc(list, func(r rune) bool { return r == ':' || r == ';' })
-}
-
 // libraryFolders are where the loader finds libraries: its own folders, those that are searched by
 // LD_LIBRARY_PATH, and those of ldconfig. Nix's and Guix's loaders have theirs in the store, which
 // holds no secrets, and NixOS links to the driver's there. None is touched that may refuses.
 func libraryFolders(searched string, may func(path string) bool) []string {
 	dirs := []string{"/lib", "/lib64", "/usr/lib", "/usr/lib64", "/usr/local/lib", "/usr/local/lib64", "/run/opengl-driver/lib", "/nix/store", "/gnu/store"}
-	dirs = append(dirs, pathFolders(searched)...)
+	dirs = append(dirs, wire.PathFolders(searched)...)
 	dirs = append(dirs, confFolders(loaderConf, maxIncludes, may)...)
 	return slices.DeleteFunc(dirs, func(dir string) bool {
 		if !filepath.IsAbs(dir) || !may(dir) {

@@ -27,7 +27,7 @@ import (
 const (
 	lookFlag  = "--look"        // its first argument; then the library, LD_LIBRARY_PATH, and paths to leave out
 	lookTime  = 5 * time.Second // for one path; a machine that is short of memory may take seconds
-	maxSilent = 3               // paths that do not answer: with more the daemon would give up first
+	maxSilent = 3               // paths that are found not to answer: with more the daemon would give up first
 
 	saysLooking, saysFolder, saysFile, saysDone = '?', 'd', 'f', '.'
 )
@@ -38,9 +38,10 @@ type found struct {
 	silent         []string
 }
 
-// lookAll finds what is there for a library. The parent is told who is left behind.
-func lookAll(library string, patience time.Duration, parent io.Writer) (f found, err error) {
-	for len(f.silent) <= maxSilent {
+// lookAll finds what is there for a library. What is known to be silent is not touched. The parent is told
+// who is left behind.
+func lookAll(library string, known []string, patience time.Duration, parent io.Writer) (f found, err error) {
+	for f.silent = slices.Clone(known); len(f.silent)-len(known) <= maxSilent; {
 		var at string
 		if f.folders, f.files, at, err = lookOnce(library, f.silent, patience, parent); at == "" || err != nil {
 			return f, err
@@ -61,8 +62,8 @@ func lookOnce(library string, silent []string, patience time.Duration, parent io
 		return nil, nil, "", err
 	}
 	defer r.Close()
-	cmd := exec.Command(self, append([]string{lookFlag, library, os.Getenv(libraryPath)}, silent...)...)
-	cmd.Env = slices.DeleteFunc(os.Environ(), func(v string) bool { return strings.HasPrefix(v, libraryPath+"=") }) // its own loader is not to hang
+	cmd := exec.Command(self, append([]string{lookFlag, library, os.Getenv(wire.LibraryPath)}, silent...)...)
+	cmd.Env = slices.DeleteFunc(os.Environ(), func(v string) bool { return strings.HasPrefix(v, wire.LibraryPath+"=") }) // its own loader is not to hang
 	cmd.Stdout = w
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	err = cmd.Start()
@@ -163,19 +164,6 @@ func look(l looker, library, searched string) {
 		}
 	}
 	l.say(saysDone, "")
-}
-
-// withoutSilent is an environment whose LD_LIBRARY_PATH leaves out what does not answer: the library's
-// loader searches it.
-func withoutSilent(environ, silent []string) []string {
-	out := slices.Clone(environ)
-	for i, v := range out {
-		if path, is := strings.CutPrefix(v, libraryPath+"="); is {
-			kept := slices.DeleteFunc(pathFolders(path), func(dir string) bool { return slices.Contains(silent, dir) })
-			out[i] = libraryPath + "=" + strings.Join(kept, ":")
-		}
-	}
-	return out
 }
 
 // keepFiles has what this process executes inherit the page and the pipe of the parent's, or not: one

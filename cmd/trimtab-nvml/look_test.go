@@ -52,14 +52,14 @@ func TestFolderThatDoesNotAnswer(t *testing.T) {
 	if err := os.WriteFile(library, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	t.Setenv(libraryPath, strings.Join([]string{first, hung, last}, ":"))
+	t.Setenv(wire.LibraryPath, strings.Join([]string{first, hung, last}, ":"))
 	type answer struct {
 		found
 		err error
 	}
 	answers := make(chan answer, 1)
 	go func() {
-		f, err := lookAll(filepath.Base(library), time.Second, io.Discard)
+		f, err := lookAll(filepath.Base(library), nil, time.Second, io.Discard)
 		if err == nil {
 			openable(f)
 		}
@@ -73,7 +73,7 @@ func TestFolderThatDoesNotAnswer(t *testing.T) {
 		if slices.Contains(got.folders, hung) || !slices.Contains(got.folders, first) || !slices.Contains(got.folders, last) {
 			t.Errorf("folders %q", got.folders)
 		}
-		if diff := cmp.Diff([]string{"A=b", libraryPath + "=" + first + ":" + last}, withoutSilent([]string{"A=b", libraryPath + "=" + os.Getenv(libraryPath)}, got.silent)); diff != "" {
+		if diff := cmp.Diff([]string{"A=b", wire.LibraryPath + "=" + first + ":" + last}, wire.WithoutSilent([]string{"A=b", wire.LibraryPath + "=" + os.Getenv(wire.LibraryPath)}, got.silent)); diff != "" {
 			t.Error(diff)
 		}
 	case <-time.After(time.Minute):
@@ -89,9 +89,9 @@ func TestFoldersThatDoNotAnswer(t *testing.T) {
 	for _, name := range strings.Fields("a b c d e f") {
 		hung = append(hung, filepath.Join(disk.Dir, name))
 	}
-	t.Setenv(libraryPath, strings.Join(hung, ":"))
+	t.Setenv(wire.LibraryPath, strings.Join(hung, ":"))
 	var told bytes.Buffer
-	if f, err := lookAll("libtrimtab-none.so.1", time.Second/2, &told); err == nil || !slices.Equal(f.silent, hung[:maxSilent+1]) || !strings.Contains(err.Error(), hung[maxSilent]) {
+	if f, err := lookAll("libtrimtab-none.so.1", nil, time.Second/2, &told); err == nil || !slices.Equal(f.silent, hung[:maxSilent+1]) || !strings.Contains(err.Error(), hung[maxSilent]) {
 		t.Errorf("found is %+v, %v", f, err)
 	}
 	var left []string
@@ -107,5 +107,17 @@ func TestFoldersThatDoNotAnswer(t *testing.T) {
 	}
 	if !slices.Equal(left, hung[:maxSilent+1]) {
 		t.Errorf("left behind at %q", left)
+	}
+	// The next child is told of these: it touches none, leaves nobody there, and finds what else hangs.
+	known := knownSilent([]string{"trimtab-nvml", wire.SilentFlag + left[0], wire.SilentFlag + left[1], wire.SilentFlag + left[2], wire.SilentFlag + left[3], wire.LibraryFlag + "x"})
+	told.Reset()
+	f, err := lookAll("libtrimtab-none.so.1", known, time.Second/2, &told)
+	if err != nil || !slices.Equal(f.silent, hung) || strings.Count(told.String(), "\n") != len(hung)-len(left) {
+		t.Errorf("of those that are left alone: found is %+v, %v, and told %q", f, err, told.String())
+	}
+	for _, dir := range known {
+		if strings.Contains(told.String(), dir+`"`) {
+			t.Errorf("%s was touched: %q", dir, told.String())
+		}
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/trimtab/trimtab/probes"
 	"github.com/trimtab/trimtab/probes/nvml/wire"
@@ -22,7 +23,8 @@ const (
 	maxName     = 256      // bytes of a name, an ID or a version; NVML's have 96
 	maxText     = 4096     // bytes of a list of CPUs, or of why something is lost
 	maxSkips    = 1024     // calls that are left out, or were
-	maxLeft     = 16       // processes that it left behind; trimtab-nvml stops at four
+	maxLeft     = 16       // processes that children left behind
+	maxHanging  = 12       // of these, with which another child is started: trimtab-nvml leaves four at the most
 )
 
 // errNotOurs: the child says what no trimtab-nvml says.
@@ -53,7 +55,9 @@ func bounded(a *wire.Answer) error {
 		errs = append(errs, texts(maxText, f.Why))
 	}
 	if l := a.Left; l != nil {
-		errs = append(errs, texts(maxText, l.At))
+		if errs = append(errs, texts(maxText, l.At)); strings.ContainsRune(l.At, 0) { // it becomes an argument of the next child
+			errs = append(errs, fmt.Errorf("%w: a path with a zero byte", errNotOurs))
+		}
 	}
 	if e := a.End; e != nil {
 		errs = append(errs, count("outcomes", len(e.Outcomes), maxOutcomes))

@@ -52,7 +52,11 @@ func (r *Reader) start() (*process, error) {
 	}
 	var p *process
 	if err == nil {
-		p, err = startProcess(append(argv[:len(argv):len(argv)], wire.LibraryFlag+r.o.Library))
+		at, args := r.hanging(), argv[:len(argv):len(argv)]
+		for _, path := range at {
+			args = append(args, wire.SilentFlag+path)
+		}
+		p, err = startProcess(append(args, wire.LibraryFlag+r.o.Library), at)
 	}
 	if err == nil || len(r.o.Child) > 0 {
 		return p, err
@@ -115,8 +119,9 @@ func trusted(path, program string) error {
 }
 
 // startProcess runs argv with a shared page, and pipes either way. The child dies with us:
-// its standard input ends, and the kernel kills it, should it hang by then.
-func startProcess(argv []string) (*process, error) {
+// its standard input ends, and the kernel kills it, should it hang by then. Folders that are silent its
+// loader does not search.
+func startProcess(argv, silent []string) (*process, error) {
 	pg, pageFile, err := wire.NewPage()
 	if err != nil {
 		return nil, err
@@ -132,7 +137,7 @@ func startProcess(argv []string) (*process, error) {
 		quit: make(chan struct{})}
 	p.cmd = exec.Command(argv[0], argv[1:]...)
 	env := slices.DeleteFunc(os.Environ(), func(v string) bool { return strings.HasPrefix(v, "LD_BIND_NOW=") }) // no driver has all symbols
-	p.cmd.Env = append(env, "GOMAXPROCS=2", "GOTRACEBACK=single")
+	p.cmd.Env = append(wire.WithoutSilent(env, silent), "GOMAXPROCS=2", "GOTRACEBACK=single")
 	p.cmd.ExtraFiles = []*os.File{pageFile, theirs}
 	p.cmd.Stderr = &p.said
 	p.cmd.WaitDelay = killWait

@@ -147,12 +147,12 @@ const (
 	renewMost = time.Hour
 )
 
-// run keeps a child alive, one at a time, and starts none while something hangs that the one before left.
+// run keeps a child alive, one at a time, and starts none while too much hangs that those before left.
 func (r *Reader) run(ctx context.Context) {
 	backoff, renew, err := backoffFirst, r.o.LookAgain, error(nil)
 	for ctx.Err() == nil {
 		born := time.Now()
-		if r.hanging() == "" {
+		if r.held() == "" {
 			err = r.life(ctx, &renew)
 			r.update(func(b *book) { b.childEnded(err) })
 		} else {
@@ -179,7 +179,7 @@ func (r *Reader) after(ctx context.Context, err error, backoff time.Duration) ti
 	case ctx.Err() != nil, errors.Is(err, errRenew):
 		return 0
 	case errors.As(err, &fail):
-		r.say(fail.Why+r.hanging(), fail.Normal)
+		r.say(fail.Why+r.held(), fail.Normal)
 		return r.o.LookAgain
 	case errors.As(err, &quiet) && quiet.Inside():
 		if r.attributeHang(quiet) {
@@ -212,7 +212,7 @@ func (r *Reader) life(ctx context.Context, renew *time.Duration) error {
 		if err != nil {
 			return r.unfit(p, err)
 		}
-		switch next := r.hanging() == ""; { // else this one is the last for now
+		switch next := r.held() == ""; { // else this one is the last for now
 		case next && r.bound() && time.Since(born) > r.o.LookAgain && r.o.nodes() != nodes: // it opens those that were there at its start
 			return errRenew
 		case !lost:
@@ -317,7 +317,7 @@ func (r *Reader) greet(h wire.Hello) {
 	known := ""
 	r.update(func(b *book) { known, b.hello = confinement(b.hello), h })
 	if is := confinement(h); is != known {
-		r.o.Logger.Info(is + r.hanging())
+		r.o.Logger.Info(is + r.held())
 	}
 }
 
@@ -434,11 +434,11 @@ func Look(ctx context.Context, o Options) (Summary, error) {
 
 // summary is what is known so far; news is nil once that is enough.
 func (r *Reader) summary() (s Summary, news <-chan struct{}, err error) {
-	now, hanging := procfs.MonotonicNs(), r.hanging()
+	now, held := procfs.MonotonicNs(), r.held()
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	b := &r.book
-	s = Summary{Driver: b.hello.Driver, NVML: b.hello.NVML, Virtual: b.hello.Virtual, Files: confinement(b.hello) + hanging, Silent: append([]string(nil), b.silent...)}
+	s = Summary{Driver: b.hello.Driver, NVML: b.hello.NVML, Virtual: b.hello.Virtual, Files: confinement(b.hello) + held, Silent: append([]string(nil), b.silent...)}
 	switch {
 	case b.why != "" && b.normal:
 		s.Absent = b.why

@@ -15,6 +15,7 @@ import (
 // What the daemon hands over to the child.
 const (
 	LibraryFlag = "--library=" // before the path or soname of NVML
+	SilentFlag  = "--silent="  // before a folder of the loader's, or a file, in which another looker hangs: any number of these
 	PageFD      = 3            // the shared page
 	AnswerFD    = 4            // for answers; standard output is left to the library
 )
