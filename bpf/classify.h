@@ -14,6 +14,7 @@
 /* include/linux/sched.h */
 #define TASK_INTERRUPTIBLE 0x1
 #define TASK_UNINTERRUPTIBLE 0x2
+#define TASK_STOPPED 0x4 /* by a signal */
 #define TASK_DEAD 0x80
 #define TASK_STOPPED_TRACED_DEAD 0xfc
 #define TASK_WAKING 0x200

@@ -368,6 +368,8 @@ static __always_inline __u32 fill(struct task_struct *task, struct thread *th, s
 		r->thread.gen = th->gen;
 		r->thread.num_edges = 0;
 	}
+	if (task_state & TASK_STOPPED)
+		flags |= RECORD_STOPPED;
 	r->thread.io_bytes = io_bytes(task) - th->io_bytes;
 	r->thread.faults = task->min_flt - th->faults;
 	r->thread.written = written(task) - th->written;

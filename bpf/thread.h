@@ -65,6 +65,7 @@ struct thread {
 enum record_flags {
 	RECORD_EXITED = 1, /* final counters */
 	RECORD_TORN = 2,   /* a writer was inside at each try: counters are not to be used */
+	RECORD_STOPPED = 4, /* a signal has stopped it, and it does not go on yet */
 };
 
 /* What the reader gets: a thread with its open interval closed at at_ns. Edges

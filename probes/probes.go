@@ -60,7 +60,8 @@ type Thread struct {
 	PPID    int32             `json:"ppid"`  // host TGID of the parent process
 	StartNs uint64            `json:"start"` // CLOCK_BOOTTIME ns; with TID it names the thread
 	Comm    string            `json:"comm"`
-	Exited  bool              `json:"exited,omitempty"` // final counters; shown in one sample only
+	Exited  bool              `json:"exited,omitempty"`  // final counters; shown in one sample only
+	Stopped bool              `json:"stopped,omitempty"` // a signal has stopped it, and it does not go on yet
 	SinceNs int64             `json:"since"`
 	AtNs    int64             `json:"at"` // CLOCK_MONOTONIC
 	Ns      [NumStates]uint64 `json:"ns"`

@@ -216,8 +216,9 @@ const (
 )
 
 const (
-	flagExited = 1
-	flagTorn   = 2
+	flagExited  = 1
+	flagTorn    = 2
+	flagStopped = 4
 )
 
 // decoded is one record.
@@ -247,6 +248,7 @@ func decode(b []byte) (decoded, error) {
 		StartNs:   r.StartBootNs,
 		Comm:      comm(b[unsafe.Offsetof(r.Comm):][:len(r.Comm)]),
 		Exited:    r.Flags&flagExited != 0,
+		Stopped:   r.Flags&flagStopped != 0,
 		SinceNs:   int64(th.FirstNs),
 		AtNs:      int64(r.AtNs),
 		Ns:        th.Ns,

@@ -58,6 +58,7 @@ func TestNumbersMatchTheHeader(t *testing.T) {
 	for pattern, want := range map[string]int{
 		`RECORD_EXITED = (\d+)`:           flagExited,
 		`RECORD_TORN = (\d+)`:             flagTorn,
+		`RECORD_STOPPED = (\d+)`:          flagStopped,
 		`#define MAX_CONTAINERS (\d+)`:    maxContainers,
 		`TREE_TASKS = (\d+)`:              treeTasks,
 		`TREE_BLKIO = (\d+)`:              treeBlkio,

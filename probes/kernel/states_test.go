@@ -24,6 +24,9 @@ const (
 		"if p==0:\n g=open(sys.argv[1],'w')\n print(os.getpid(),flush=True)\n fcntl.flock(g,2)\ntime.sleep(100)"
 	readTTY = "import os\nm,s=os.openpty()\nprint('go',flush=True)\nos.read(m,1)"
 	stopped = "import os\nprint('go',flush=True)\nos.kill(os.getpid(),19)"
+	// Another process stops it in its sleep, and ends.
+	stoppedAsleep = "import os,time\nm=os.getpid()\np=os.fork()\nif p==0: time.sleep(0.1); os.kill(m,19); print('go',flush=True); os._exit(0)\ntime.sleep(100)"
+	sigWait       = "import signal\nprint('go',flush=True)\nsignal.sigwait([signal.SIGUSR1])"
 )
 
 func TestStates(t *testing.T) {
@@ -44,6 +47,8 @@ func TestStates(t *testing.T) {
 		{"child", waitChild, probes.StateChild},
 		{"device", readTTY, probes.StateDevice},
 		{"stopped", stopped, probes.StateOther},
+		{"stopped while it sleeps", stoppedAsleep, probes.StateOther},
+		{"sigwait", sigWait, probes.StateOther},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			b := newBox(t, nil, "trimtab-states")
@@ -58,6 +63,9 @@ func TestStates(t *testing.T) {
 			}
 			if share(d, states...) < 0.95 {
 				t.Errorf("want %s, have %s", tc.want, describe(d))
+			}
+			if is := threadOf(t, read(t, p, "box"), j.pid()).Stopped; is != (tc.code == stopped || tc.code == stoppedAsleep) {
+				t.Errorf("stopped by a signal: %v", is)
 			}
 		})
 	}

@@ -100,21 +100,21 @@ func (s *State) Add(k *policies.Constants, sample probes.Sample, host probes.Hos
 	return news
 }
 
-// noteStop notes whether somebody stopped the job in a slice: no window holds both. A process in
-// sigwait sleeps as a stopped one does. So where nothing is counted that is no stop while others of
-// the container work, and who still does once loaders must have run out of work is the job.
+// noteStop notes whether somebody stopped the job in a slice: no window holds both. One in sigwait sleeps as a stopped one does: where nothing
+// is counted, and no signal was at work, that is no stop while others work, and who still does once loaders must have run out of work is the job.
 func (s *State) noteStop(k *policies.Constants, slice *Window, root int32) {
 	counted, latest := Counted(s.Rates.Source), cmp.Or(s.Latest.Root, s.root, root)
+	signalled := slices.ContainsFunc(slice.Threads, func(t Thread) bool { return t.TGID == s.root && t.Stopped })
 	if !slice.halted(s.root) {
 		s.wokeNs = slice.EndNs
 	}
 	switch asleep := slice.EndNs - s.wokeNs; {
 	case s.Latest.Sure(), asleep == 0 && !slice.halted(latest):
 		s.root = latest
-	case !counted && float64(asleep) > k.WindowMaxSeconds*1e9:
+	case !counted && !signalled && float64(asleep) > k.WindowMaxSeconds*1e9:
 		s.root = cmp.Or(root, s.root)
 	}
-	slice.Stopped, s.Paused = s.Paused || slice.halted(s.root) && (counted || root == 0 || root == s.root), false
+	slice.Stopped, s.Paused = s.Paused || slice.halted(s.root) && (counted || signalled || root == 0 || root == s.root), false
 	if slice.Stopped != s.Stopped() {
 		s.window.Cut()
 		s.long.Cut()

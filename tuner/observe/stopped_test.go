@@ -29,14 +29,16 @@ func TestAStopSaysNothingOfWants(t *testing.T) {
 
 // does is what a process of one thread does in a second: it works for most of it, or waits in a state.
 type does struct {
-	works bool
-	in    probes.State
-	gone  bool
+	works  bool
+	in     probes.State
+	gone   bool
+	signal bool // has stopped it
 }
 
 // TestWhatIsAStop: a process in sigwait sleeps as one that a signal stopped. What others of the container do tells.
 func TestWhatIsAStop(t *testing.T) {
 	works, sleeps, waits, gone := does{works: true}, does{in: probes.StateOther}, does{in: probes.StateFutex}, does{gone: true}
+	halts := does{in: probes.StateOther, signal: true}
 	k := policies.DefaultConstants()
 	for name, c := range map[string]struct {
 		counted bool // the first's steps are
@@ -57,6 +59,12 @@ func TestWhatIsAStop(t *testing.T) {
 			program: func(at int64) does { return turn(at < 95, works, waits) }, stopped: func(int64) bool { return true }},
 		"its peers do all along": {counted: true, entry: func(at int64) does { return turn(at < 90, works, sleeps) },
 			program: func(int64) does { return works }, stopped: func(int64) bool { return true }},
+		"a signal stops it, and others work on": {entry: func(at int64) does { return turn(at < 90, works, halts) },
+			program: func(int64) does { return works }, from: 92, stopped: func(int64) bool { return true }},
+		"a signal stops it for a while": {entry: func(at int64) does { return turn(at < 90 || at >= 185, works, halts) },
+			program: func(int64) does { return works }, from: 187, stopped: func(int64) bool { return false }},
+		"a signal stops another": {entry: func(int64) does { return works },
+			program: func(at int64) does { return turn(at < 90, works, halts) }, from: 92, stopped: func(int64) bool { return false }},
 		"it goes on": {entry: func(at int64) does { return turn(at < 90 || at >= 190, works, sleeps) },
 			program: func(int64) does { return waits }, stopped: func(at int64) bool { return at < 190 }},
 	} {
@@ -66,6 +74,7 @@ func TestWhatIsAStop(t *testing.T) {
 			sample := probes.Sample{Container: "x", Kernel: &probes.Kernel{}}
 			for i, d := range []does{c.entry(at), c.program(at)} {
 				th := &threads[i]
+				th.Stopped = d.signal
 				if d.gone {
 					continue
 				}

@@ -43,7 +43,7 @@ type Thread struct {
 	TID, TGID, PPID int32
 	StartNs         uint64
 	Comm            string
-	Exited          bool
+	Exited, Stopped bool  // Stopped: by a signal, and it does not go on yet
 	WallNs          int64 // equals the sum of Ns
 	Ns              [probes.NumStates]uint64
 	Count           [probes.NumStates]uint64
@@ -206,7 +206,7 @@ func (d *DeltaTracker) diff(prev, cur probes.Sample, prevHost, host probes.Host)
 }
 
 func diffThread(base *probes.Thread, t probes.Thread, known bool) Thread {
-	d := Thread{TID: t.TID, TGID: t.TGID, PPID: t.PPID, StartNs: t.StartNs, Comm: t.Comm, Exited: t.Exited, WallNs: t.AtNs - t.SinceNs}
+	d := Thread{TID: t.TID, TGID: t.TGID, PPID: t.PPID, StartNs: t.StartNs, Comm: t.Comm, Exited: t.Exited, Stopped: t.Stopped, WallNs: t.AtNs - t.SinceNs}
 	if known {
 		d.WallNs = t.AtNs - base.AtNs
 	}
