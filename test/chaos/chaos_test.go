@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"debug/elf"
+	"errors"
 	"math/rand/v2"
 	"os"
 	"os/exec"
@@ -142,6 +143,9 @@ func (b breaker) limits() {
 	}
 	b.w.look(1)
 	b.want("a wrong original", lawOriginals)
+	if err := b.w.note(b.Context(), &job{id: b.j.id, record: b.j.record}, 1); !errors.Is(err, errSoon) {
+		b.Errorf("a job that trimtab has changed already is noted: %v", err)
+	}
 	if err := os.RemoveAll(filepath.Join(b.w.below, "originals")); err != nil {
 		b.Fatal(err)
 	}

@@ -121,12 +121,14 @@ func reread(args []string) error {
 	}
 	block := make([]byte, 4<<20)
 	for range mib / 4 {
+		// Each block at once: on a slow disk more would not be written back than the limit holds, and the kernel
+		// could kill it for that.
 		if _, err := file.Write(block); err != nil {
 			return err
 		}
-	}
-	if err := file.Sync(); err != nil {
-		return err
+		if err := file.Sync(); err != nil {
+			return err
+		}
 	}
 	for at := int64(0); ; at = (at + int64(len(block))) % (int64(mib) << 20) {
 		if _, err := file.ReadAt(block, at); err != nil && !errors.Is(err, io.EOF) {

@@ -239,9 +239,13 @@ func restoreResume(ctx context.Context, w *world, _ *rand.Rand) (string, error) 
 	return fmt.Sprintf("%d restored", len(results)), err
 }
 
+// engineWithin is what an engine that came back is given, with containers that come and go meanwhile: no
+// measure of speed.
+const engineWithin = 2 * time.Minute
+
 // engineUp waits until the engine answers, and its containerd answers it.
 func (w *world) engineUp(ctx context.Context) error {
-	for end := time.Now().Add(time.Minute); time.Now().Before(end) && ctx.Err() == nil; {
+	for end := time.Now().Add(engineWithin); time.Now().Before(end) && ctx.Err() == nil; {
 		if _, err := w.docker(ctx, "top", neighbourName); err == nil {
 			return nil
 		}

@@ -129,7 +129,18 @@ func killShim(ctx context.Context, w *world, r *rand.Rand) (string, error) {
 		return "", err
 	}
 	pause(ctx, r, 2*time.Second)
-	return fmt.Sprintf("of %s, process %d", j.name, pids[0]), w.removeJob(ctx, j)
+	return fmt.Sprintf("of %s, process %d", j.name, pids[0]), w.removeOrphan(ctx, j)
+}
+
+// removeOrphan removes a job without a shim. Until its end is noticed the engine refuses that; left behind,
+// nobody could give it its owner's values back.
+func (w *world) removeOrphan(ctx context.Context, j *job) (err error) {
+	for end := time.Now().Add(engineWithin); ; {
+		if err = w.removeJob(ctx, j); err == nil || ctx.Err() != nil || time.Now().After(end) {
+			return err
+		}
+		pauseFor(ctx, time.Second)
+	}
 }
 
 // killChild kills one that the daemon runs: what reads NVML, or containers' libraries.
@@ -185,13 +196,13 @@ func (w *world) extra(ctx context.Context, name string, d time.Duration, args ..
 func memoryPressure(ctx context.Context, w *world, r *rand.Rand) (string, error) {
 	d := 3*time.Second + time.Duration(r.Int64N(int64(4*time.Second)))
 	return fmt.Sprintf("60 of 64 MiB for %s", d.Round(time.Millisecond)),
-		w.extra(ctx, "hoard", d, "--memory", "64m", "--label", "trimtab.mode=tune", "--label", "trimtab.knobs=cpu,memory", imageName, "/chaos", childHoard, "60")
+		w.extra(ctx, fmt.Sprintf("hoard-%d", w.step.Load()), d, "--memory", "64m", "--label", "trimtab.mode=tune", "--label", "trimtab.knobs=cpu,memory", imageName, "/chaos", childHoard, "60")
 }
 
 func forkBomb(ctx context.Context, w *world, r *rand.Rand) (string, error) {
 	d := 3*time.Second + time.Duration(r.Int64N(int64(4*time.Second)))
 	return fmt.Sprintf("up to 64 processes for %s", d.Round(time.Millisecond)),
-		w.extra(ctx, "bomb", d, "--memory", "512m", "--pids-limit", "64", "--label", "trimtab.mode=tune", imageName, "/chaos", childBomb)
+		w.extra(ctx, fmt.Sprintf("bomb-%d", w.step.Load()), d, "--memory", "512m", "--pids-limit", "64", "--label", "trimtab.mode=tune", imageName, "/chaos", childBomb)
 }
 
 // churn has containers come and go, five a second where the engine can.

@@ -126,6 +126,9 @@ func (w *world) startJob(ctx context.Context, s jobSpec) (*job, error) {
 	return j, nil
 }
 
+// errSoon: trimtab changed a job before its owner's values were read of it. Another is begun in its place.
+var errSoon = errors.New("trimtab has changed it before its owner's values were noted")
+
 // note reads what a job that has just begun is like.
 func (w *world) note(ctx context.Context, j *job, processes int) error {
 	text, err := w.docker(ctx, "inspect", "--format", "{{.State.Pid}}", j.id)
@@ -140,6 +143,10 @@ func (w *world) note(ctx context.Context, j *job, processes int) error {
 	}
 	if j.owner, err = cgroup.ReadValues(j.cgroup); err != nil {
 		return err
+	}
+	// After the values: what was read as trimtab's was recorded before. Of files that cannot be read look tells.
+	if files, err := w.files(); err == nil && files[j.id].ID.Container != "" {
+		return errSoon
 	}
 	if got := j.owner[runtime.KnobCPUQuota]; got != runtime.Quota(j.record.quota, j.record.period) {
 		return fmt.Errorf("it began with a quota of %s, asked for was %d %d", got, j.record.quota, j.record.period)

@@ -158,11 +158,14 @@ type tickReading struct {
 	late time.Duration // the harness's own delay, the largest of late
 	// stepped is how long ago the clock was set, by which age is told.
 	stepped time.Duration
+	// starved is how long one thread of the daemon's waited for a CPU since that tick, the longest of them.
+	starved time.Duration
 }
 
 // broken reports whether it breaks the law of ticks. It is not judged on a machine that
 // stood still, nor while the latest tick may still be of the clock as it was before. A tick of
-// the future is one from before the clock was set back.
+// the future is one from before the clock was set back. What a thread of the daemon's waited for a
+// CPU is others' doing, and not of its age.
 func (r tickReading) broken() bool {
-	return r.up >= readyAfter && r.age.Abs() > maxTickAge && r.late < stalled && r.stepped > maxTickAge
+	return r.up >= readyAfter && r.age.Abs()-r.starved > maxTickAge && r.late < stalled && r.stepped > maxTickAge
 }

@@ -116,14 +116,16 @@ func TestTickReading(t *testing.T) {
 		r    tickReading
 		want bool
 	}{
-		{"ticks", tickReading{time.Minute, time.Second, 0, time.Hour}, false},
-		{"just started", tickReading{5 * time.Second, 4 * time.Second, 0, time.Hour}, false},
-		{"stands still", tickReading{time.Minute, 2100 * time.Millisecond, 100 * time.Millisecond, time.Hour}, true},
-		{"the machine stood still", tickReading{time.Minute, 4 * time.Second, time.Second, time.Hour}, false},
-		{"the clock was set forward just now", tickReading{time.Minute, 30 * time.Hour, 0, time.Second}, false},
-		{"stands still since the clock was set forward", tickReading{time.Minute, 30 * time.Hour, 0, 3 * time.Second}, true},
-		{"stands still since the clock was set back", tickReading{time.Minute, -30 * time.Hour, 0, 3 * time.Second}, true},
-		{"ticks by the new clock", tickReading{time.Minute, time.Second, 0, 3 * time.Second}, false},
+		{"ticks", tickReading{time.Minute, time.Second, 0, time.Hour, 0}, false},
+		{"just started", tickReading{5 * time.Second, 4 * time.Second, 0, time.Hour, 0}, false},
+		{"stands still", tickReading{time.Minute, 2100 * time.Millisecond, 100 * time.Millisecond, time.Hour, 0}, true},
+		{"waited for a CPU", tickReading{time.Minute, 4 * time.Second, 100 * time.Millisecond, time.Hour, 2100 * time.Millisecond}, false},
+		{"waited for a CPU, and stood still besides", tickReading{time.Minute, 4 * time.Second, 100 * time.Millisecond, time.Hour, 1900 * time.Millisecond}, true},
+		{"the machine stood still", tickReading{time.Minute, 4 * time.Second, time.Second, time.Hour, 0}, false},
+		{"the clock was set forward just now", tickReading{time.Minute, 30 * time.Hour, 0, time.Second, 0}, false},
+		{"stands still since the clock was set forward", tickReading{time.Minute, 30 * time.Hour, 0, 3 * time.Second, 0}, true},
+		{"stands still since the clock was set back", tickReading{time.Minute, -30 * time.Hour, 0, 3 * time.Second, 0}, true},
+		{"ticks by the new clock", tickReading{time.Minute, time.Second, 0, 3 * time.Second, 0}, false},
 	} {
 		if got := c.r.broken(); got != c.want {
 			t.Errorf("%s: %v", c.name, got)

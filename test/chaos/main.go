@@ -172,6 +172,7 @@ const (
 	untilChanged = 12 * time.Second // trimtab is given to change something before a fault
 	betweenSteps = 2 * time.Second
 	maxRefused   = 10              // steps in a row, for which an engine may come back
+	maxSoon      = 5               // jobs of a step that trimtab is quicker with than the harness
 	jobLives     = 2 * time.Minute // less than the memory of what failed, so that trials come anew
 )
 
@@ -235,8 +236,13 @@ func (w *world) staff(ctx context.Context) error {
 			}
 		}
 	}
-	for len(w.tuned()) < w.o.jobs {
+	for soon := 0; len(w.tuned()) < w.o.jobs; {
 		j, err := w.startJob(ctx, w.spec(w.tuned()))
+		if errors.Is(err, errSoon) && soon < maxSoon {
+			w.say("%v", err)
+			soon++
+			continue
+		}
 		if err != nil {
 			return err
 		}

@@ -44,6 +44,7 @@ type world struct {
 
 	// upSince is when the daemon answered first, by now; 0: it is not to answer.
 	upSince atomic.Int64
+	pid     atomic.Int64 // the daemon's
 	quiet   atomic.Int64 // by now: until then rights are not judged, engine or daemon were away
 	stepped atomic.Int64 // by now: when the clock was set; 0: never
 
@@ -155,7 +156,11 @@ func (w *world) close(ctx context.Context) error {
 }
 
 // up says that the daemon answers from now on; down that it is not to.
-func (w *world) up() { w.upSince.Store(w.now()); w.hush() }
+func (w *world) up() {
+	w.pid.Store(int64(w.daemon.PID()))
+	w.upSince.Store(w.now())
+	w.hush()
+}
 
 func (w *world) down() { w.upSince.Store(0) }
 

@@ -206,7 +206,7 @@ func (d *Daemon) Wait(limit time.Duration) error {
 	select {
 	case <-d.exited:
 	case <-time.After(limit):
-		return errors.Join(fmt.Errorf("trimtab daemon did not end in %s:\n%s", limit, d.Log()), d.cmd.Process.Kill())
+		return errors.Join(fmt.Errorf("trimtab daemon did not end in %s:\n%s", limit, d.Log()), d.Kill()) // its state is free then
 	}
 	if d.err != nil {
 		return fmt.Errorf("trimtab daemon: %w:\n%s", d.err, d.Log())

@@ -118,7 +118,7 @@ func bitesAt(t *testing.T, d *daemontest.Daemon, c runtime.Cgroup, limitMiB floa
 		if lifted := float64(n) / mib; lifted > limitMiB+1 {
 			b := bite{held: now.held, lifted: lifted}
 			if !sign.IsZero() { // else it was read a little later than by us
-				b.after, b.waited = max(0, samples[max(0, len(samples)-2)].at.Sub(sign)), longest(waitedForCPU(t, d.PID()), waited)
+				b.after, b.waited = max(0, samples[max(0, len(samples)-2)].at.Sub(sign)), workload.LongestWait(waitedForCPU(t, d.PID()), waited)
 			}
 			return b
 		}
@@ -127,30 +127,14 @@ func bitesAt(t *testing.T, d *daemontest.Daemon, c runtime.Cgroup, limitMiB floa
 	return bite{}
 }
 
-// waitedForCPU is how long each thread of a process has waited for a CPU, by the scheduler's own counters.
+// waitedForCPU is how long each thread of a process has waited for a CPU.
 func waitedForCPU(t *testing.T, pid int) map[string]time.Duration {
 	t.Helper()
-	all, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/schedstat", pid))
-	if err != nil || len(all) == 0 {
-		t.Fatalf("process %d has no threads: %v", pid, err)
+	waited, err := workload.WaitedForCPU(pid)
+	if err != nil {
+		t.Fatal(err)
 	}
-	out := map[string]time.Duration{}
-	for _, file := range all {
-		text, _ := os.ReadFile(file) // ended since the listing: nothing
-		var ran, waited time.Duration
-		if n, _ := fmt.Sscan(string(text), (*int64)(&ran), (*int64)(&waited)); n == 2 {
-			out[file] = waited
-		}
-	}
-	return out
-}
-
-// longest is the longest that one thread waited since before. The sum would excuse waits of others side by side.
-func longest(now, before map[string]time.Duration) (most time.Duration) {
-	for thread, waited := range now {
-		most = max(most, waited-before[thread])
-	}
-	return most
+	return waited
 }
 
 // tell sends a job its next order.

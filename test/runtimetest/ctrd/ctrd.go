@@ -57,8 +57,10 @@ func New(o Options) (*Daemon, error) {
 		}
 	}
 	// Plugins that reach beyond the directory are off.
-	config := fmt.Sprintf("version = 2\nroot = %q\nstate = %q\ndisabled_plugins = [%q, %q, %q]\n[grpc]\naddress = %q\n",
-		o.Dir+"/root", o.Dir+"/state", "io.containerd.grpc.v1.cri", "io.containerd.internal.v1.opt", "io.containerd.nri.v1.nri", d.Address())
+	// One that is started again kills containers whose shim does not answer for 5 s: beside much other work that is no sign of a dead one.
+	config := fmt.Sprintf("version = 2\nroot = %q\nstate = %q\ndisabled_plugins = [%q, %q, %q]\n[grpc]\naddress = %q\n[timeouts]\n%q = %q\n",
+		o.Dir+"/root", o.Dir+"/state", "io.containerd.grpc.v1.cri", "io.containerd.internal.v1.opt", "io.containerd.nri.v1.nri", d.Address(),
+		"io.containerd.timeout.shim.load", startLimit)
 	return d, os.WriteFile(d.path("config.toml"), []byte(config), 0o600)
 }
 

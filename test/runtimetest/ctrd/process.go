@@ -13,7 +13,7 @@ import (
 
 // Bounds of a start, and of an end before it is killed.
 const (
-	startLimit = time.Minute
+	startLimit = 2 * time.Minute // seconds, and many times that beside other work
 	stopLimit  = 30 * time.Second
 )
 
