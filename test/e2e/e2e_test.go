@@ -159,7 +159,8 @@ func wantQuota(t *testing.T, j *workload.Job, want float64, when string) {
 }
 
 // TestStarvedIsLentToAndRestored: what nobody uses is lent, settles to a number below what was
-// lent at first, is shown as a loan, and its owner's quota stands again in the end.
+// lent at first, is shown as a loan, and its owner's quota stands again in the end. What was recorded of that
+// replays to the same decisions.
 func TestStarvedIsLentToAndRestored(t *testing.T) {
 	j := job(t, "trimtab.mode=tune", "trimtab.team=vision")
 	before, _, err := j.RateFor(t.Context(), 4*time.Second)
@@ -194,6 +195,20 @@ func TestStarvedIsLentToAndRestored(t *testing.T) {
 	wantQuota(t, j, starvedCPUs, "after a stop")
 	if left, err := os.ReadDir(filepath.Join(d.Dir, "state", "originals")); err != nil || len(left) != 0 {
 		t.Errorf("originals left after a restore: %v %v", left, err)
+	}
+	replays(t, d)
+}
+
+// replays: what the flight recorder kept of a daemon that has ended replays to the same decisions.
+func replays(t *testing.T, d *daemontest.Daemon) {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "flight")
+	if text, err := d.Run(t.Context(), "record", "--flight", "--state-dir", filepath.Join(d.Dir, "state"), file); err != nil {
+		t.Fatalf("%v\n%s", err, text)
+	}
+	text, err := d.Run(t.Context(), "replay", file)
+	if err != nil || !strings.Contains(text, " 0 differ") || strings.Contains(text, "; 0 compared") {
+		t.Errorf("replay: %v\n%s", err, text)
 	}
 }
 
@@ -446,23 +461,5 @@ func TestContainerThatDiesInATrial(t *testing.T) {
 			t.Fatalf("originals of a dead container stay: %v %v", left, err)
 		}
 		time.Sleep(200 * time.Millisecond)
-	}
-}
-
-// TestRecordAndReplay: what the flight recorder kept replays to the same decisions.
-func TestRecordAndReplay(t *testing.T) {
-	j := job(t, "trimtab.mode=tune")
-	d := daemon(t, daemontest.Options{})
-	untilSettled(t, d, j.Name)
-	if err := d.Stop(); err != nil {
-		t.Fatal(err)
-	}
-	file := filepath.Join(t.TempDir(), "flight")
-	if text, err := d.Run(t.Context(), "record", "--flight", "--state-dir", filepath.Join(d.Dir, "state"), file); err != nil {
-		t.Fatalf("%v\n%s", err, text)
-	}
-	text, err := d.Run(t.Context(), "replay", file)
-	if err != nil || !strings.Contains(text, " 0 differ") || strings.Contains(text, "; 0 compared") {
-		t.Errorf("replay: %v\n%s", err, text)
 	}
 }

@@ -160,11 +160,11 @@ func (c *check) countedShare(ctx context.Context, j *job, perSecond float64) (sh
 		return 0, err
 	}
 	defer func() { err = firstError(err, d.end()) }()
-	if err := sleep(ctx, c.pick(10*time.Second, 4*time.Second)); err != nil { // attached, and the budget found
+	if err := sleep(ctx, c.pick(10*time.Second, 2*time.Second)); err != nil { // attached, and the budget found
 		return 0, err
 	}
 	before, from := counts(d), workload.Now()
-	if err := sleep(ctx, c.pick(25*time.Second, 4*time.Second)); err != nil {
+	if err := sleep(ctx, c.pick(25*time.Second, 2*time.Second)); err != nil {
 		return 0, err
 	}
 	after, to := counts(d), workload.Now()

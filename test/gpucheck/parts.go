@@ -130,14 +130,14 @@ func (c *check) oneJob(ctx context.Context, t truth, first bool) (err error) {
 		return err
 	}
 	defer func() { err = firstError(err, d.end()) }()
-	if err := firstError(d.counting(ctx), sleep(ctx, c.pick(6*time.Second, 5*time.Second))); err != nil { // and a first window
+	if err := firstError(d.counting(ctx), sleep(ctx, c.pick(6*time.Second, 3*time.Second))); err != nil { // and a first window
 		return err
 	}
 	if first {
 		c.symbols(d, j)
 	}
 	from, witness := workload.Now(), c.utilisation(ctx)
-	seen, err := verdicts(ctx, d, c.pick(10*time.Second, 4*time.Second))
+	seen, err := verdicts(ctx, d, c.pick(10*time.Second, 2*time.Second))
 	if err != nil {
 		return err
 	}

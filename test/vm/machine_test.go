@@ -143,6 +143,24 @@ func (m *machine) told(t *testing.T, what string) {
 	})
 }
 
+// made is what build makes: the same for all guests of a run.
+var made struct {
+	sync.Once
+	archive string
+	err     error
+}
+
+// given makes it for the first guest, in the folder that is kept.
+func given(ctx context.Context, cache string) (string, error) {
+	made.Do(func() {
+		dir := filepath.Join(cache, "given")
+		if made.err = os.RemoveAll(dir); made.err == nil { // of an earlier run
+			made.archive, made.err = build(ctx, dir)
+		}
+	})
+	return made.archive, made.err
+}
+
 func start(t *testing.T, l layout) *machine {
 	t.Helper()
 	if at := os.Getenv(envAt); at != "" {
@@ -160,10 +178,10 @@ func start(t *testing.T, l layout) *machine {
 	began := time.Now()
 	var image, payload string
 	var noImage, noPayload error
-	var made sync.WaitGroup
-	made.Go(func() { image, noImage = Image(t.Context(), cache) })
-	made.Go(func() { payload, noPayload = build(t.Context(), dir) })
-	made.Wait()
+	var parts sync.WaitGroup
+	parts.Go(func() { image, noImage = Image(t.Context(), cache) })
+	parts.Go(func() { payload, noPayload = given(t.Context(), cache) })
+	parts.Wait()
 	if err := errors.Join(noImage, noPayload); err != nil {
 		t.Fatal(err)
 	}
