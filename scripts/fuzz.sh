@@ -3,7 +3,7 @@
 # container, an engine, the kernel, a peer or a disk may write. Ends with what crashed and a line;
 # exit status 1 if one crashed.
 # A crash is printed with its input, whole, and kept by go below testdata/fuzz of its package,
-# where go test runs it from then on.
+# where go test runs it from then on. Beside it lie inputs of earlier runs that reached something new.
 #
 # Go would spend up to a minute on making each input that reached something new smaller; 20 tries
 # leave the time to looking for more.
