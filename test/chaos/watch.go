@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"os"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -34,29 +33,7 @@ type watch struct {
 	rightsAt   time.Time
 	age        time.Duration // the oldest tick seen of a daemon that was ready
 	looks      int
-	waits      []waits // of the daemon's threads, the latest last
-}
-
-// waits is how long each thread of the daemon's had waited for a CPU.
-type waits struct {
-	at      time.Time
-	threads map[string]time.Duration
-}
-
-// keepWaits bounds them: what a thread waited before is no excuse.
-const keepWaits = 40
-
-// starved is how long one thread of the daemon's has waited for a CPU since an instant, the longest of them.
-func (x *watch) starved(pid int, since time.Time) time.Duration {
-	now, err := workload.WaitedForCPU(pid)
-	if err != nil {
-		x.waits = nil // it has ended
-		return 0
-	}
-	x.waits = append(x.waits, waits{time.Now(), now})
-	x.waits = x.waits[max(0, len(x.waits)-keepWaits):]
-	first := slices.IndexFunc(x.waits, func(w waits) bool { return w.at.After(since) })
-	return workload.LongestWait(now, x.waits[max(0, first-1)].threads)
+	waits      workload.Waits // of the daemon's threads
 }
 
 func (x *watch) run(ctx context.Context) {
@@ -83,7 +60,7 @@ func (x *watch) run(ctx context.Context) {
 func (x *watch) ticks(ctx context.Context) {
 	since := x.w.upSince.Load()
 	if since == 0 {
-		x.answered, x.broken, x.waits = time.Time{}, false, nil
+		x.answered, x.broken, x.waits = time.Time{}, false, workload.Waits{}
 		return
 	}
 	asked := time.Now()
@@ -101,7 +78,7 @@ func (x *watch) ticks(ctx context.Context) {
 		x.answered = time.Now()
 		r.age = asked.Sub(time.Unix(0, s.UnixNs))
 	}
-	r.starved = x.starved(int(x.w.pid.Load()), asked.Add(-r.age))
+	r.starved = x.waits.Since(int(x.w.pid.Load()), asked.Add(-r.age))
 	if r.up >= readyAfter && r.stepped > maxTickAge {
 		x.looks++
 		x.age = max(x.age, r.age)

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
 )
 
@@ -23,6 +24,36 @@ func WaitedForCPU(pid int) (map[string]time.Duration, error) {
 		}
 	}
 	return out, nil
+}
+
+// keepWaits bounds what is kept of a process: what a thread waited before that is no excuse.
+const keepWaits = 40
+
+// Waits follows how long the threads of a process wait for a CPU, by looks at it. The zero value is ready.
+type Waits struct {
+	looks []waits // the latest last
+}
+
+type waits struct {
+	at      time.Time
+	threads map[string]time.Duration
+}
+
+// Since looks, and tells how long one thread has waited since an instant, the longest of them: at the most what it
+// waited since the look before that. 0 where the process has ended, or none was looked at before.
+func (w *Waits) Since(pid int, since time.Time) time.Duration {
+	now, err := WaitedForCPU(pid)
+	if err != nil {
+		w.looks = nil
+		return 0
+	}
+	w.looks = append(w.looks, waits{time.Now(), now})
+	w.looks = w.looks[max(0, len(w.looks)-keepWaits):]
+	first := slices.IndexFunc(w.looks, func(l waits) bool { return l.at.After(since) })
+	if first < 0 {
+		return 0 // it is to come
+	}
+	return LongestWait(now, w.looks[max(0, first-1)].threads)
 }
 
 // LongestWait is the longest that one thread waited since before. The sum would excuse waits of others side by side.
