@@ -102,6 +102,11 @@ func TestReading(t *testing.T) {
 	if p := busy.Processes[0]; p.PID != pid || p.Container != "the job" || p.MemBytes == 0 || p.Graphics {
 		t.Errorf("process %+v, want %d of the job", p, pid)
 	}
+	for i, s := range busy.Duty[1:] {
+		if apart := time.Duration(s.AtNs - busy.Duty[i].AtNs); apart < 160*time.Millisecond || apart > 175*time.Millisecond {
+			t.Errorf("samples of duty lie %v apart, want 167 ms", apart)
+		}
+	}
 	idle := device(t, r, 1, "device 1", func(d probes.Device) bool { return len(d.Duty) > 0 })
 	for _, s := range idle.Duty {
 		if s.Share != 0 {
@@ -251,6 +256,25 @@ func TestMIG(t *testing.T) {
 		if d.Sharing != "mig" || len(d.Duty) != 0 || d.MemTotal == 0 || (i > 0) != (d.Parent == list[0].UUID) || (i > 0) != strings.HasPrefix(d.UUID, "MIG-") {
 			t.Errorf("device %d: %+v", i, d)
 		}
+	}
+	t.Setenv("CUDA_VISIBLE_DEVICES", list[2].UUID)
+	pid := trainOn(t, n, "0")
+	until(t, r, "a process in its slice alone", func() bool {
+		list = read(r)
+		return len(list[1].Processes) == 0 && len(list[2].Processes) == 1 && list[2].Processes[0].PID == pid
+	})
+}
+
+// A driver that leaves out each sample of a process still tells that it holds the device.
+func TestSamplesOfProcessesDropOut(t *testing.T) {
+	n := vgputest.Node(t, vgpu.Options{Devices: 1, Spec: "drop-pct=100"})
+	trainOn(t, n, "0")
+	r := readerOn(t, n, Options{})
+	d := device(t, r, 0, "a busy device", func(d probes.Device) bool {
+		return slices.ContainsFunc(d.Duty, func(s probes.DutySample) bool { return s.Share > 0.8 })
+	})
+	if len(d.Processes) != 1 || d.Processes[0].SM != nil {
+		t.Errorf("processes: %+v, want one without a share", d.Processes)
 	}
 }
 
