@@ -22,12 +22,9 @@ type Fake struct {
 	lost       bool
 	lostWhy    string
 
-	refusal   func(runtime.Container, runtime.Values) error
-	readFail  func(runtime.Container) error
-	rounding  func(runtime.Knob, runtime.Value) runtime.Value
-	delay     time.Duration
-	writePath string
-	applied   []Applied
+	refusal func(runtime.Container, runtime.Values) error
+	delay   time.Duration
+	applied []Applied
 }
 
 type fakeContainer struct {
@@ -46,7 +43,7 @@ var _ runtime.Engine = (*Fake)(nil)
 
 // NewFake makes an engine without containers.
 func NewFake() *Fake {
-	return &Fake{containers: make(map[string]*fakeContainer), wake: make(chan struct{}, 1), writePath: "fake"}
+	return &Fake{containers: make(map[string]*fakeContainer), wake: make(chan struct{}, 1)}
 }
 
 // DefaultValues are those of a container without any limit on a hybrid host with two CPUs.
@@ -180,19 +177,8 @@ func (f *Fake) OnApply(hook func(runtime.Container, runtime.Values) error) {
 	f.script(func() { f.refusal = hook })
 }
 
-// OnRead scripts failures of Read in the same way.
-func (f *Fake) OnRead(hook func(runtime.Container) error) { f.script(func() { f.readFail = hook }) }
-
-// SetRounding makes what stands differ from what was asked, as real write paths do.
-func (f *Fake) SetRounding(round func(runtime.Knob, runtime.Value) runtime.Value) {
-	f.script(func() { f.rounding = round })
-}
-
 // SetDelay makes each Apply take so long.
 func (f *Fake) SetDelay(d time.Duration) { f.script(func() { f.delay = d }) }
-
-// SetWritePath changes what WritePath says.
-func (f *Fake) SetWritePath(writePath string) { f.script(func() { f.writePath = writePath }) }
 
 func (f *Fake) script(change func()) {
 	f.mu.Lock()

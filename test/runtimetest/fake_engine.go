@@ -14,11 +14,7 @@ import (
 func (f *Fake) Name() string { return "docker" }
 
 // WritePath implements runtime.Engine.
-func (f *Fake) WritePath(context.Context, runtime.Container) string {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return f.writePath
-}
+func (f *Fake) WritePath(context.Context, runtime.Container) string { return "fake" }
 
 // Run implements runtime.Engine.
 func (f *Fake) Run(ctx context.Context, sink func(runtime.Event)) error {
@@ -76,14 +72,6 @@ func (f *Fake) pushLocked(event runtime.Event) {
 
 // Read implements runtime.Engine.
 func (f *Fake) Read(ctx context.Context, c runtime.Container) (runtime.Values, error) {
-	f.mu.Lock()
-	hook := f.readFail
-	f.mu.Unlock()
-	if hook != nil {
-		if err := hook(c); err != nil {
-			return nil, err
-		}
-	}
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
@@ -147,9 +135,6 @@ func (f *Fake) mergeLocked(held *fakeContainer, set runtime.Values) (runtime.Val
 		}
 		if knob == runtime.KnobCpuset && value == "" {
 			value = DefaultValues()[runtime.KnobCpuset]
-		}
-		if f.rounding != nil {
-			value = f.rounding(knob, value)
 		}
 		next[knob] = value
 	}
