@@ -96,7 +96,7 @@ func quotasOf(t *testing.T, address string) func(name string) runtime.Value {
 		t.Fatal(err)
 	}
 	all := map[string]runtime.Container{}
-	ctx, cancel := context.WithTimeout(t.Context(), listTimeout)
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	_ = e.Run(ctx, func(ev runtime.Event) { // it ends when it is cancelled
 		if ev.Kind == runtime.EventSeen {

@@ -14,6 +14,11 @@ import (
 	"github.com/trimtab/trimtab/tuner/state"
 )
 
+func TestMain(m *testing.M) {
+	fusetest.Main()
+	os.Exit(m.Run())
+}
+
 // loads loads a library and counts its steps.
 const loads = `
 import ctypes, sys, time

@@ -13,9 +13,11 @@ import (
 
 	"github.com/trimtab/trimtab/policies"
 	"github.com/trimtab/trimtab/runtime"
+	"github.com/trimtab/trimtab/runtime/cgroup"
 	"github.com/trimtab/trimtab/runtime/docker"
 	"github.com/trimtab/trimtab/test/runtimetest"
 	"github.com/trimtab/trimtab/tuner/actuator"
+	"github.com/trimtab/trimtab/tuner/originals"
 )
 
 // pair is two real containers of one plan: what the first is given goes back when the
@@ -43,12 +45,29 @@ func newPair(t *testing.T, containerd string) *pair {
 		}
 	})
 	for _, c := range []*runtime.Container{&p.first, &p.second} {
-		if *c, err = findRunning(t.Context(), p.engine, p.host.Start(t, "--cpus=0.5", "--memory=64m")); err != nil {
-			t.Fatal(err)
-		}
+		*c = runtimetest.Find(t, p.engine, p.host.Start(t, "--cpus=0.5", "--memory=64m"))
 	}
 	p.owners = [2]runtime.Values{readAll(t, p.first), readAll(t, p.second)}
 	return p
+}
+
+// realActuator acts on real Docker with originals below a state directory, as the daemon does.
+func realActuator(state string, e *docker.Engine, fault func(string)) *actuator.Actuator {
+	return actuator.New(actuator.Options{
+		Engines: map[string]actuator.Engine{docker.EngineName: e},
+		Store:   originals.New(originals.Options{Dir: filepath.Join(state, "originals"), Fault: fault}),
+		Logger:  slog.New(slog.DiscardHandler), Fault: fault,
+	})
+}
+
+// readAll reads the limits from the kernel's files.
+func readAll(t *testing.T, c runtime.Container) runtime.Values {
+	t.Helper()
+	values, err := cgroup.ReadValues(c.Cgroup)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return values
 }
 
 // order gives the first container CPU, and the second what is asked.
