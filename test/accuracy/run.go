@@ -179,7 +179,7 @@ const importsTake = 8 * time.Second
 
 func (u *run) waitSteps(ctx context.Context) error {
 	if u.job.Steps < 0 {
-		return sleep(ctx, importsTake)
+		return workload.Sleep(ctx, importsTake)
 	}
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Minute)
 	defer cancel()
@@ -212,7 +212,7 @@ func (u *run) pass(ctx context.Context) error {
 		from := workload.Now()
 		if p.AtS > 0 {
 			if from = u.firstStep() + seconds(p.AtS); from > workload.Now() {
-				if err := sleep(ctx, from-workload.Now()); err != nil {
+				if err := workload.Sleep(ctx, from-workload.Now()); err != nil {
 					return err
 				}
 			}
@@ -221,7 +221,7 @@ func (u *run) pass(ctx context.Context) error {
 		if i+1 < len(u.job.Phases) && u.job.Phases[i+1].AtS > 0 {
 			length = u.firstStep() + seconds(u.job.Phases[i+1].AtS) - workload.Now()
 		}
-		if err := sleep(ctx, length); err != nil {
+		if err := workload.Sleep(ctx, length); err != nil {
 			return err
 		}
 		u.note(p, from)
@@ -303,17 +303,3 @@ func (u *run) firstStep() time.Duration {
 }
 
 func seconds(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }
-
-func sleep(ctx context.Context, d time.Duration) error {
-	if d <= 0 {
-		return ctx.Err()
-	}
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-t.C:
-		return nil
-	}
-}

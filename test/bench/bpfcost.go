@@ -28,7 +28,7 @@ func measureProgramCost(ctx context.Context, daemonPID int, j *workload.Job, tur
 	if err != nil {
 		return nil, err
 	}
-	if err := sleep(ctx, lossSettle); err != nil {
+	if err := workload.Sleep(ctx, lossSettle); err != nil {
 		return nil, err
 	}
 	var ofCPU, ofWall []float64
@@ -66,7 +66,7 @@ func programTurn(ctx context.Context, pid int, usage func() (time.Duration, erro
 	if err != nil {
 		return 0, 0, 0, err
 	}
-	if err := sleep(ctx, costTurn); err != nil {
+	if err := workload.Sleep(ctx, costTurn); err != nil {
 		return 0, 0, 0, err
 	}
 	ran1, cpu1, at1, err := read()

@@ -58,7 +58,7 @@ func (b *bench) fidelity(ctx context.Context, d *daemontest.Daemon, name string,
 		if err := j.SetQuota(ctx, cpus); err != nil {
 			return row, err
 		}
-		if err := sleep(ctx, fidelitySettle); err != nil {
+		if err := workload.Sleep(ctx, fidelitySettle); err != nil {
 			return row, err
 		}
 		s, from, err := compareRates(ctx, d, j, fidelityReadings)
@@ -104,7 +104,7 @@ func compareRates(ctx context.Context, d *daemontest.Daemon, j *workload.Job, re
 			}
 			taken, from, source = append(taken, r), r.ToNs, r.Source
 		}
-		if err := sleep(ctx, reactPoll); err != nil {
+		if err := workload.Sleep(ctx, reactPoll); err != nil {
 			return s, "", fmt.Errorf("%d of %d readings: %w", len(taken), readings, err)
 		}
 	}

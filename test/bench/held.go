@@ -63,7 +63,7 @@ func measureHeld(ctx context.Context, b *bench) (rows []Row, err error) {
 		return nil, err
 	}
 	defer joinClose(&err, end)
-	if err := sleep(ctx, heldSettle); err != nil {
+	if err := workload.Sleep(ctx, heldSettle); err != nil {
 		return nil, err
 	}
 	alone, err := watchHeld(ctx, d, listens, 20*time.Second)
@@ -170,11 +170,11 @@ func watchHeld(ctx context.Context, d *daemontest.Daemon, listens string, length
 			answered = time.Unix(0, s.UnixNs)
 		}
 		r.age = max(r.age, asked.Sub(answered))
-		resident, unread := residentBytes(d.PID())
+		resident, unread := workload.Resident(d.PID())
 		r.residentMiB = max(r.residentMiB, resident/(1<<20))
 		open, _ := os.ReadDir(filepath.Join("/proc", strconv.Itoa(d.PID()), "fd")) // a daemon that is gone has none: see unread
 		r.files = max(r.files, len(open))
-		err = errors.Join(unread, sleep(ctx, 250*time.Millisecond))
+		err = errors.Join(unread, workload.Sleep(ctx, 250*time.Millisecond))
 	}
 	stop()
 	s := <-scraped
@@ -197,7 +197,7 @@ func scrapeAll(ctx context.Context, listens string) (r heldReading) {
 			r.answered++
 			r.slowest = max(r.slowest, time.Since(began))
 		}
-		if sleep(ctx, scrapeEvery) != nil {
+		if workload.Sleep(ctx, scrapeEvery) != nil {
 			return r
 		}
 	}

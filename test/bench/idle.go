@@ -34,7 +34,7 @@ func measureIdle(ctx context.Context, b *bench) (rows []Row, err error) {
 			return nil, err
 		}
 		defer joinClose(&err, func() error { return removeContainer(name) })
-		if _, err := docker(ctx, append([]string{"run", "--detach"}, args...)...); err != nil {
+		if _, err := workload.Docker(ctx, append([]string{"run", "--detach"}, args...)...); err != nil {
 			return nil, err
 		}
 	}
@@ -43,7 +43,7 @@ func measureIdle(ctx context.Context, b *bench) (rows []Row, err error) {
 		return nil, err
 	}
 	defer joinClose(&err, d.Close)
-	if err := sleep(ctx, 10*time.Second); err != nil { // the start's own cost is no steady state
+	if err := workload.Sleep(ctx, 10*time.Second); err != nil { // the start's own cost is no steady state
 		return nil, err
 	}
 	if err := allWatched(ctx, d); err != nil {
@@ -69,14 +69,14 @@ func daemonUse(ctx context.Context, d *daemontest.Daemon, stretches int) ([]Row,
 			return nil, err
 		}
 		start := time.Now()
-		if err := sleep(ctx, stretch); err != nil {
+		if err := workload.Sleep(ctx, stretch); err != nil {
 			return nil, err
 		}
 		after, err := workload.ProcessCPU(d.PID())
 		if err != nil {
 			return nil, err
 		}
-		resident, err := residentBytes(d.PID())
+		resident, err := workload.Resident(d.PID())
 		if err != nil {
 			return nil, err
 		}

@@ -95,7 +95,7 @@ func (b *bench) launches(ctx context.Context, dir vgpu.Dir, l launchRate) (rows 
 		said = append(said, reading)
 		return err
 	}
-	if err := sleep(ctx, l.settle); err != nil { // the daemon has just been started
+	if err := workload.Sleep(ctx, l.settle); err != nil { // the daemon has just been started
 		return nil, err
 	}
 	pairs := pick(b, 6*launchEach, 3*launchEach)

@@ -120,7 +120,7 @@ func (a *abTest) periods(ctx context.Context, on bool, n int) (rates []float64, 
 	if on && started {
 		settle = a.settle
 	}
-	if err := sleep(ctx, settle); err != nil {
+	if err := workload.Sleep(ctx, settle); err != nil {
 		return nil, err
 	}
 	for range n {

@@ -3,11 +3,7 @@ package main
 import (
 	"context"
 	"errors"
-	"fmt"
 	"os"
-	"os/exec"
-	"path/filepath"
-	"strconv"
 	"strings"
 	"time"
 
@@ -46,25 +42,6 @@ func (b *bench) begin(ctx context.Context, o workload.Options, mode string) (*wo
 // joinClose adds the error of an ending to that of the work.
 func joinClose(err *error, end func() error) { *err = errors.Join(*err, end()) }
 
-func sleep(ctx context.Context, d time.Duration) error {
-	select {
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-time.After(d):
-		return nil
-	}
-}
-
-func docker(ctx context.Context, args ...string) (string, error) {
-	var stdout, stderr strings.Builder
-	cmd := exec.CommandContext(ctx, "docker", args...)
-	cmd.Stdout, cmd.Stderr = &stdout, &stderr
-	if err := cmd.Run(); err != nil {
-		return "", fmt.Errorf("docker %s: %w: %s", args[0], err, strings.TrimSpace(stderr.String()))
-	}
-	return strings.TrimSpace(stdout.String()), nil
-}
-
 // childArgs are the arguments of docker run for a container that runs this
 // program as a child.
 func childArgs(name, mode string, run ...string) ([]string, error) {
@@ -81,22 +58,9 @@ func childArgs(name, mode string, run ...string) ([]string, error) {
 func removeContainer(name string) error {
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 	defer cancel()
-	_, err := docker(ctx, "rm", "--force", name)
+	_, err := workload.Docker(ctx, "rm", "--force", name)
 	if err != nil && strings.Contains(err.Error(), "No such container") {
 		return nil
 	}
 	return err
-}
-
-// residentBytes is a process's resident set now.
-func residentBytes(pid int) (float64, error) {
-	data, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "statm"))
-	if err != nil {
-		return 0, err
-	}
-	var size, resident float64
-	if _, err := fmt.Sscan(string(data), &size, &resident); err != nil {
-		return 0, fmt.Errorf("/proc/%d/statm: %w", pid, err)
-	}
-	return resident * float64(os.Getpagesize()), nil
 }

@@ -132,11 +132,7 @@ func starved(c state.Container) bool {
 
 // quotaReader reads the quota that stands in the kernel.
 func quotaReader(ctx context.Context, j *workload.Job) (func() (runtime.Value, error), error) {
-	pid, err := j.PID(ctx)
-	if err != nil {
-		return nil, err
-	}
-	where, err := cgroup.Locate("/proc", cgroup.DefaultRoot, pid)
+	where, err := j.Cgroup(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -153,7 +149,7 @@ func waitFor(ctx context.Context, what string, holds func() (bool, error)) error
 		if ok || err != nil {
 			return err
 		}
-		if err := sleep(ctx, reactPoll); err != nil {
+		if err := workload.Sleep(ctx, reactPoll); err != nil {
 			return errors.Join(fmt.Errorf("waiting for %s", what), err)
 		}
 	}

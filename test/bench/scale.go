@@ -107,14 +107,14 @@ func (b *bench) scalePoint(ctx context.Context, dir string, all []box) (p scaleP
 	if err := waitWatched(ctx, d, p.n); err != nil {
 		return p, errors.Join(err, errors.New(lastLines(d.Log())))
 	}
-	if err := sleep(ctx, scaleSettle); err != nil {
+	if err := workload.Sleep(ctx, scaleSettle); err != nil {
 		return p, err
 	}
 	if p.young, err = p.stretches(ctx, d, pick(b, scaleStretches, 2)); err != nil {
 		return p, err
 	}
 	if p.n == scaleLargest && !b.quick {
-		if err := sleep(ctx, time.Until(started.Add(scaleYoung))); err != nil {
+		if err := workload.Sleep(ctx, time.Until(started.Add(scaleYoung))); err != nil {
 			return p, err
 		}
 		if p.old, err = p.stretches(ctx, d, scaleStretches); err != nil {
@@ -142,7 +142,7 @@ func (p *scalePoint) stretches(ctx context.Context, d *daemontest.Daemon, n int)
 			return nil, err
 		}
 		start := time.Now()
-		if err := sleep(ctx, scaleStretch); err != nil {
+		if err := workload.Sleep(ctx, scaleStretch); err != nil {
 			return nil, err
 		}
 		after, err := workload.ProcessCPU(d.PID())
@@ -150,7 +150,7 @@ func (p *scalePoint) stretches(ctx context.Context, d *daemontest.Daemon, n int)
 			return nil, err
 		}
 		percents = append(percents, 100*(after-before).Seconds()/time.Since(start).Seconds())
-		resident, err := residentBytes(d.PID())
+		resident, err := workload.Resident(d.PID())
 		if err != nil {
 			return nil, err
 		}

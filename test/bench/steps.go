@@ -42,7 +42,7 @@ func measureSteps(ctx context.Context, b *bench) (rows []Row, err error) {
 		off = append(off, 100*(c.Rate.PerSecond/own-1))
 		return nil
 	}
-	if err := sleep(ctx, thinSettle); err != nil { // the daemon has just been started
+	if err := workload.Sleep(ctx, thinSettle); err != nil { // the daemon has just been started
 		return nil, err
 	}
 	losses, err := a.losses(ctx, b, pairs)

@@ -10,6 +10,7 @@ import (
 
 	"github.com/trimtab/trimtab/test/daemontest"
 	"github.com/trimtab/trimtab/test/stats"
+	"github.com/trimtab/trimtab/test/workload"
 )
 
 // stormTime is how long each storm lasts, stormDelay how long it waits first, so
@@ -73,7 +74,7 @@ func (b *bench) storm(ctx context.Context, mode string) (r stormResult, err erro
 		return r, err
 	}
 	defer joinClose(&err, func() error { return removeContainer(name) })
-	out, err := docker(ctx, append([]string{"run"}, args...)...)
+	out, err := workload.Docker(ctx, append([]string{"run"}, args...)...)
 	if err != nil {
 		return r, err
 	}

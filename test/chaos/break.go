@@ -10,6 +10,7 @@ import (
 	"syscall"
 
 	"github.com/trimtab/trimtab/runtime"
+	"github.com/trimtab/trimtab/test/workload"
 	"github.com/trimtab/trimtab/tuner/originals"
 )
 
@@ -40,7 +41,7 @@ func (w *world) breakLaw(ctx context.Context) error {
 		if err := w.daemon.Signal(syscall.SIGSTOP); err != nil {
 			return err
 		}
-		pauseFor(ctx, readyAfter+2*maxTickAge)
+		_ = workload.Sleep(ctx, readyAfter+2*maxTickAge)
 		return w.daemon.Signal(syscall.SIGCONT)
 	}
 	return fmt.Errorf("-break %q: want limit, original, process or tick", w.o.brk)

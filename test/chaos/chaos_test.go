@@ -18,6 +18,7 @@ import (
 	"github.com/trimtab/trimtab/test/built"
 	"github.com/trimtab/trimtab/test/fusetest"
 	"github.com/trimtab/trimtab/test/runtimetest/ctrd"
+	"github.com/trimtab/trimtab/test/workload"
 )
 
 func TestMain(m *testing.M) {
@@ -124,7 +125,7 @@ func TestBrokenLawsAreTold(t *testing.T) {
 		t.Fatal(err)
 	}
 	for slices.Contains(j.processes(), victim) { // the signal is on its way
-		pauseFor(t.Context(), betweenReadings)
+		_ = workload.Sleep(t.Context(), betweenReadings)
 	}
 	w.look(1)
 	b.want("a killed process", lawProcesses)
@@ -188,7 +189,7 @@ func TestAStoppedDaemonIsTold(t *testing.T) {
 		return slices.ContainsFunc(w.violations, func(b breach) bool { return b.law == lawTicks })
 	}
 	for end := time.Now().Add(time.Minute); !told() && time.Now().Before(end); {
-		pauseFor(t.Context(), ticksEvery)
+		_ = workload.Sleep(t.Context(), ticksEvery)
 	}
 	if err := w.daemon.Signal(syscall.SIGCONT); err != nil {
 		t.Fatal(err)

@@ -10,6 +10,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/trimtab/trimtab/test/workload"
 )
 
 // fault is one way to break something.
@@ -61,7 +63,7 @@ const calmName = "nothing, for a while"
 // which wait after most faults.
 func calm(ctx context.Context, w *world, r *rand.Rand) (string, error) {
 	for range 15 + r.IntN(10) {
-		pauseFor(ctx, time.Second)
+		_ = workload.Sleep(ctx, time.Second)
 		w.look(int(w.step.Load()))
 	}
 	return "", nil
@@ -249,16 +251,9 @@ func (w *world) engineUp(ctx context.Context) error {
 		if _, err := w.docker(ctx, "top", neighbourName); err == nil {
 			return nil
 		}
-		pauseFor(ctx, 200*time.Millisecond)
+		_ = workload.Sleep(ctx, 200*time.Millisecond)
 	}
 	return errors.Join(ctx.Err(), fmt.Errorf("dockerd does not answer: %s", w.engine.Said()))
-}
-
-func pauseFor(ctx context.Context, d time.Duration) {
-	select {
-	case <-ctx.Done():
-	case <-time.After(d):
-	}
 }
 
 func (w *world) configFile() string { return filepath.Join(w.dir, "daemon", "trimtab.yaml") }

@@ -9,6 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/trimtab/trimtab/test/workload"
 	"github.com/trimtab/trimtab/tuner/api"
 	"github.com/trimtab/trimtab/tuner/state"
 )
@@ -37,13 +38,13 @@ func stepClock(ctx context.Context, w *world, r *rand.Rand) (what string, err er
 		return "", err
 	}
 	for end := time.Now().Add(stepLasts); time.Now().Before(end) && ctx.Err() == nil; {
-		pauseFor(ctx, time.Second)
+		_ = workload.Sleep(ctx, time.Second)
 		w.look(int(w.step.Load()))
 	}
 	if err := w.setClock(-by); err != nil { // whatever became of ctx
 		return "", err
 	}
-	pauseFor(ctx, maxTickAge)
+	_ = workload.Sleep(ctx, maxTickAge)
 	after, err := w.daemon.Client().History(ctx, api.HistoryQuery{})
 	if err != nil {
 		return "", fmt.Errorf("history after the step: %w", err)

@@ -12,6 +12,7 @@ import (
 
 	"github.com/trimtab/trimtab/runtime/cgroup"
 	"github.com/trimtab/trimtab/test/fusetest"
+	"github.com/trimtab/trimtab/test/workload"
 )
 
 // fillName is the file that fills the small disk.
@@ -63,7 +64,7 @@ func (w *world) with(ctx context.Context, r *rand.Rand, f fusetest.Fault) (strin
 // daemon. Where it stops or restores, values are the owner's, whatever became of the files.
 func (w *world) through(ctx context.Context, r *rand.Rand) (what string, err error) {
 	for range 1 + r.IntN(3) {
-		pauseFor(ctx, time.Second)
+		_ = workload.Sleep(ctx, time.Second)
 		w.look(int(w.step.Load()))
 	}
 	switch r.IntN(6) {
@@ -96,7 +97,7 @@ func (w *world) through(ctx context.Context, r *rand.Rand) (what string, err err
 		return what, nil
 	}
 	w.up()
-	pauseFor(ctx, time.Second)
+	_ = workload.Sleep(ctx, time.Second)
 	w.look(int(w.step.Load()))
 	return what, nil
 }

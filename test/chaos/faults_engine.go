@@ -12,6 +12,8 @@ import (
 	"sync"
 	"syscall"
 	"time"
+
+	"github.com/trimtab/trimtab/test/workload"
 )
 
 func killDockerd(ctx context.Context, w *world, r *rand.Rand) (string, error) {
@@ -188,7 +190,7 @@ func (w *world) extra(ctx context.Context, name string, d time.Duration, args ..
 	run := []string{"run", "-d", "--net=none", "--name", name, "--cpu-period", "100000", "--cpu-quota", "20000", "--memory-swappiness=0"}
 	_, err := w.docker(ctx, append(run, args...)...)
 	if err == nil {
-		pauseFor(ctx, d)
+		_ = workload.Sleep(ctx, d)
 	}
 	return errors.Join(err, w.removed(context.WithoutCancel(ctx), name))
 }
@@ -218,7 +220,7 @@ func churn(ctx context.Context, w *world, _ *rand.Rand) (string, error) {
 			defer func() { <-room }()
 			errs[i] = w.extra(ctx, fmt.Sprintf("fly%d-%d", w.step.Load(), i), lives, "--memory", "64m", "--label", "trimtab.mode=tune", imageName, "/chaos", childWorker, "5", "20")
 		})
-		pauseFor(ctx, each-time.Since(began.Add(time.Duration(i)*each)))
+		_ = workload.Sleep(ctx, each-time.Since(began.Add(time.Duration(i)*each)))
 	}
 	all.Wait()
 	return fmt.Sprintf("%d in %s", total, time.Since(began).Round(100*time.Millisecond)), errors.Join(errs...)

@@ -270,29 +270,6 @@ func (j *job) oomKills() uint64 {
 	return 0
 }
 
-// used is the CPU time of its control group so far.
-func (j *job) used() (time.Duration, error) {
-	if dir, ok := j.cgroup.V1["cpuacct"]; ok {
-		text, err := os.ReadFile(filepath.Join(dir, "cpuacct.usage"))
-		if err != nil {
-			return 0, err
-		}
-		ns, err := strconv.ParseInt(strings.TrimSpace(string(text)), 10, 64)
-		return time.Duration(ns), err
-	}
-	text, err := os.ReadFile(filepath.Join(j.cgroup.Unified, "cpu.stat"))
-	if err != nil {
-		return 0, err
-	}
-	for line := range strings.Lines(string(text)) {
-		if n, ok := strings.CutPrefix(strings.TrimSpace(line), "usage_usec "); ok {
-			us, err := strconv.ParseInt(n, 10, 64)
-			return time.Duration(us) * time.Microsecond, err
-		}
-	}
-	return 0, errors.New("no usage_usec")
-}
-
 // files are the originals on disk, by container ID. They are read below the failing disk,
 // and nothing is set aside: that is the daemon's to do.
 func (w *world) files() (map[string]originals.File, error) {

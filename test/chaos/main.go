@@ -25,6 +25,7 @@ import (
 	"time"
 
 	"github.com/trimtab/trimtab/test/fusetest"
+	"github.com/trimtab/trimtab/test/workload"
 )
 
 // options are the command line's.
@@ -194,7 +195,7 @@ func (w *world) one(ctx context.Context, all []fault) error {
 	}
 	stand := w.look(step)
 	for end := time.Now().Add(untilChanged); stand == 0 && r.IntN(8) > 0 && time.Now().Before(end) && ctx.Err() == nil; {
-		pauseFor(ctx, time.Second)
+		_ = workload.Sleep(ctx, time.Second)
 		stand = w.look(step)
 	}
 	w.stood += stand

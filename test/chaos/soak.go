@@ -14,6 +14,8 @@ import (
 	"strings"
 	"text/tabwriter"
 	"time"
+
+	"github.com/trimtab/trimtab/test/workload"
 )
 
 // use is what the daemon holds at one instant.
@@ -179,7 +181,7 @@ func (w *world) soak(ctx context.Context) (steps int, err error) {
 			return steps, err
 		}
 		all = append(all, u)
-		pauseFor(ctx, every-time.Since(began))
+		_ = workload.Sleep(ctx, every-time.Since(began))
 	}
 	return steps, table(w.out, all, rows)
 }

@@ -112,7 +112,7 @@ func (x *watch) judgeRights() {
 	r := rightsReading{length: length, cpus: cpus(), idle: (idle - x.idleBefore).Seconds() / length.Seconds()}
 	complete := x.usedBefore != nil
 	for _, j := range x.w.all() {
-		t, err := j.used()
+		t, err := workload.CPUUsed(j.cgroup)
 		if err != nil {
 			complete = false // it is going away
 			continue

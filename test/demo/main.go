@@ -399,11 +399,7 @@ func (d *demo) judge() error {
 func (d *demo) knobs(ctx context.Context) (map[string]runtime.Values, error) {
 	out := map[string]runtime.Values{}
 	for _, j := range []*workload.Job{d.job, d.neighbour} {
-		pid, err := j.PID(ctx)
-		if err != nil {
-			return nil, err
-		}
-		where, err := cgroup.Locate("/proc", cgroup.DefaultRoot, pid)
+		where, err := j.Cgroup(ctx)
 		if err != nil {
 			return nil, err
 		}

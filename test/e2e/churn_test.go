@@ -47,16 +47,12 @@ func footprintOf(t *testing.T, pid int) footprint {
 		}
 		return len(entries)
 	}
-	data, err := os.ReadFile(filepath.Join(dir, "statm"))
+	resident, err := workload.Resident(pid)
 	if err != nil {
 		t.Fatal(err)
 	}
-	var size, resident float64
-	if _, err := fmt.Sscan(string(data), &size, &resident); err != nil {
-		t.Fatal(err)
-	}
 	return footprint{descriptors: list("fd"), threads: list("task"), mapEntries: mapEntries(t, pid),
-		residentMiB: resident * float64(os.Getpagesize()) / (1 << 20)}
+		residentMiB: resident / (1 << 20)}
 }
 
 // mapEntries counts the entries of the hash maps behind a process's descriptors:
@@ -289,17 +285,8 @@ func hostile(t *testing.T, name, script string, args ...string) *workload.Job {
 	if err := os.Chmod(dir, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	h, err := workload.Start(t.Context(), workload.Options{Name: fmt.Sprintf("trimtab-e2e-%d-%s", os.Getpid(), name), Script: "hostile.py", Dir: dir,
+	return begun(t, workload.Options{Name: fmt.Sprintf("trimtab-e2e-%d-%s", os.Getpid(), name), Script: "hostile.py", Dir: dir,
 		DockerArgs: append(args, hostileLabels()...)})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := h.Stop(); err != nil {
-			t.Error(err)
-		}
-	})
-	return h
 }
 
 // throttled: its verdict is that its quota holds it back. Loaders and trainer share that quota: whether

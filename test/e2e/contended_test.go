@@ -22,20 +22,8 @@ func TestContendedJobAndItsNeighbour(t *testing.T) {
 		t.Skip(err)
 	}
 	start := func(name, script string, args, docker []string) *workload.Job {
-		j, err := workload.Start(t.Context(), workload.Options{Name: fmt.Sprintf("trimtab-e2e-%d-%s", os.Getpid(), name), Script: script, Args: args,
+		return started(t, workload.Options{Name: fmt.Sprintf("trimtab-e2e-%d-%s", os.Getpid(), name), Script: script, Args: args,
 			DockerArgs: append([]string{"--network", "none"}, docker...)})
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() {
-			if err := j.Stop(); err != nil {
-				t.Error(err)
-			}
-		})
-		if err := j.WaitSteps(t.Context(), 3); err != nil {
-			t.Fatal(err)
-		}
-		return j
 	}
 	neighbour := start("neighbour", "neighbour.py", []string{"--processes", "4"}, nil)
 	j := start("contended", "dataloader.py", []string{"--device-ms", "20"}, []string{"--label", "trimtab.mode=tune"})
@@ -173,11 +161,7 @@ func mustUse(t *testing.T, use func() (time.Duration, error)) time.Duration {
 // values reads what stands in the kernel.
 func values(t *testing.T, j *workload.Job) runtime.Values {
 	t.Helper()
-	pid, err := j.PID(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	where, err := cgroup.Locate("/proc", cgroup.DefaultRoot, pid)
+	where, err := j.Cgroup(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -120,8 +120,8 @@ func untilAsLong(t *testing.T, d *daemontest.Daemon, name, what string, grows fu
 	}
 }
 
-// started runs a job until its fifth step, and ends it with the test.
-func started(t *testing.T, o workload.Options) *workload.Job {
+// begun runs a job, and ends it with the test.
+func begun(t *testing.T, o workload.Options) *workload.Job {
 	t.Helper()
 	j, err := workload.Start(t.Context(), o)
 	if err != nil {
@@ -132,6 +132,13 @@ func started(t *testing.T, o workload.Options) *workload.Job {
 			t.Error(err)
 		}
 	})
+	return j
+}
+
+// started is one that has made its fifth step.
+func started(t *testing.T, o workload.Options) *workload.Job {
+	t.Helper()
+	j := begun(t, o)
 	if err := j.WaitSteps(t.Context(), 5); err != nil {
 		t.Fatal(err)
 	}

@@ -75,16 +75,8 @@ func TestRulesEnrol(t *testing.T) {
 // TestExecOfANewTrainer: a container that does nothing is watched; a trainer that is
 // started in it by exec is found, gets a verdict, and is helped.
 func TestExecOfANewTrainer(t *testing.T) {
-	j, err := workload.Start(t.Context(), workload.Options{Name: fmt.Sprintf("trimtab-e2e-%d-exec", os.Getpid()), Script: "idle.py",
+	j := begun(t, workload.Options{Name: fmt.Sprintf("trimtab-e2e-%d-exec", os.Getpid()), Script: "idle.py",
 		DockerArgs: []string{"--network", "none", "--cpus", fmt.Sprint(starvedCPUs), "--label", "trimtab.mode=tune"}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := j.Stop(); err != nil {
-			t.Error(err)
-		}
-	})
 	d := daemon(t, daemontest.Options{})
 	until(t, d, j.Name, "idle", func(c state.Container) bool { return c.Verdict.Class == policies.ClassIdle })
 	if out, err := exec.CommandContext(t.Context(), "docker", "exec", "--detach", j.ID, "python3", "-u", "dataloader.py").CombinedOutput(); err != nil {

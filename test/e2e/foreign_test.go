@@ -19,11 +19,7 @@ import (
 func TestResyncEverySecond(t *testing.T) {
 	j := job(t, "trimtab.mode=tune")
 	d := daemon(t, daemontest.Options{Config: onlyMine()})
-	pid, err := j.PID(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	where, err := cgroup.Locate("/proc", cgroup.DefaultRoot, pid)
+	where, err := j.Cgroup(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -25,11 +25,7 @@ func TestTakenMemoryComesBackInTime(t *testing.T) {
 	d := daemon(t, daemontest.Options{}) // first: the job grows from its first step on
 	j := memoryJob(t, own, "leak.py", []string{"trimtab.memory.max=3000m"}, "--base-mib", "100", "--mib-per-s", "20", "--ebb-mib", "150",
 		"--again-mib-per-s", fmt.Sprint(againMiBs))
-	pid, err := j.PID(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	where, err := cgroup.Locate("/proc", cgroup.DefaultRoot, pid)
+	where, err := j.Cgroup(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -39,18 +39,9 @@ func TestFasterDeviceIsAdvisedToThoseThatItBounds(t *testing.T) {
 	deviceBound := []string{"--kernels", "20", "--kernel-us", "2000", "--sync", "blocking"}
 	hostBound := []string{"--kernels", "20", "--kernel-us", "200", "--host-ms", "60", "--sync", "blocking"}
 	start := func(name, device string, args []string) *workload.Job {
-		j, err := workload.Start(t.Context(), workload.Options{Name: fmt.Sprintf("trimtab-e2e-%d-%s", os.Getpid(), name), Script: gpu.Script,
+		return begun(t, workload.Options{Name: fmt.Sprintf("trimtab-e2e-%d-%s", os.Getpid(), name), Script: gpu.Script,
 			Args:       append([]string{"/opt/trimtab-vgpu/trainer", "--device", device}, args...),
 			DockerArgs: slices.Concat(node.DockerArgs(), heaviest, []string{"--label", "trimtab.mode=observe"})})
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() {
-			if err := j.Stop(); err != nil {
-				t.Error(err)
-			}
-		})
-		return j
 	}
 	knows := func(j *workload.Job, model string, n int) {
 		t.Helper()

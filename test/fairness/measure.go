@@ -162,7 +162,7 @@ func (b *bench) undisturbed(ctx context.Context) (r result, err error) {
 			break
 		}
 		fmt.Fprintf(os.Stderr, "%s: others took %.1f %% of the host's CPU time\n", b.c.name, 100*r.taken)
-		if err = errors.Join(b.wake(ctx, false), pause(ctx, settle)); err != nil {
+		if err = errors.Join(b.wake(ctx, false), workload.Sleep(ctx, settle)); err != nil {
 			break
 		}
 	}
@@ -189,7 +189,7 @@ func (b *bench) run(ctx context.Context) (r result, err error) {
 	if _, err := b.daemon.Run(ctx, "disable", b.borrower.Name); err != nil {
 		return r, err
 	}
-	if err := errors.Join(b.wake(ctx, true), pause(ctx, settle)); err != nil {
+	if err := errors.Join(b.wake(ctx, true), workload.Sleep(ctx, settle)); err != nil {
 		return r, err
 	}
 	if err := b.watch(ctx, control, nil); err != nil {
@@ -203,7 +203,7 @@ func (b *bench) run(ctx context.Context) (r result, err error) {
 	}
 	r.nobody = b.least(due, together, 0)
 	if !b.c.together {
-		if err := errors.Join(b.wake(ctx, false), pause(ctx, settle)); err != nil {
+		if err := errors.Join(b.wake(ctx, false), workload.Sleep(ctx, settle)); err != nil {
 			return r, err
 		}
 	}
@@ -218,7 +218,7 @@ func (b *bench) run(ctx context.Context) (r result, err error) {
 		return r, nil
 	}
 	if !b.c.together {
-		if err := pause(ctx, standFor); err != nil {
+		if err := workload.Sleep(ctx, standFor); err != nil {
 			return r, err
 		}
 	}
@@ -294,7 +294,7 @@ func (b *bench) waitLent(ctx context.Context) (bool, error) {
 		if now > 1.1*own {
 			return true, nil
 		}
-		if err := pause(ctx, step); err != nil {
+		if err := workload.Sleep(ctx, step); err != nil {
 			return false, err
 		}
 	}
@@ -335,7 +335,7 @@ func (b *bench) watch(ctx context.Context, d time.Duration, each func() error) e
 				return err
 			}
 		}
-		if err := pause(ctx, step); err != nil {
+		if err := workload.Sleep(ctx, step); err != nil {
 			return err
 		}
 	}
@@ -361,15 +361,6 @@ func (b *bench) close(ctx context.Context) error {
 		_ = exec.CommandContext(ctx, "sh", "-c", "rmdir /sys/fs/cgroup/*/"+name+" /sys/fs/cgroup/"+name+" 2>/dev/null").Run()
 	}
 	return err
-}
-
-func pause(ctx context.Context, d time.Duration) error {
-	select {
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-time.After(d):
-		return nil
-	}
 }
 
 func memAvailable() (int64, error) {

@@ -59,7 +59,7 @@ func (x *other) tell(ctx context.Context, busy bool) error {
 		}
 		for range 10 {
 			before := len(x.job.Steps())
-			if err := pause(ctx, 3*step); err != nil {
+			if err := workload.Sleep(ctx, 3*step); err != nil {
 				return err
 			}
 			if works := len(x.job.Steps()) > before; works == busy {

@@ -205,7 +205,7 @@ const ratePatience = time.Minute
 func (j *job) rateFor(ctx context.Context, d time.Duration) (float64, error) {
 	from := workload.Now()
 	for more := d; ; more = d / 2 {
-		if err := sleep(ctx, more); err != nil {
+		if err := workload.Sleep(ctx, more); err != nil {
 			return 0, err
 		}
 		to := workload.Now()
@@ -261,15 +261,6 @@ func (j *job) stop() error {
 		err = errors.Join(err, fmt.Errorf("container %s does not end", j.c.Name))
 	}
 	return errors.Join(err, os.RemoveAll(j.dir))
-}
-
-func sleep(ctx context.Context, d time.Duration) error {
-	select {
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-time.After(d):
-		return nil
-	}
 }
 
 // capabilities that a training process has: few.

@@ -68,7 +68,7 @@ func (n *counter) first(ctx context.Context) error {
 		if launches, err := n.turn(ctx, true); err != nil || launches > 0 {
 			return err
 		}
-		if err := sleep(ctx, blockLength); err != nil {
+		if err := workload.Sleep(ctx, blockLength); err != nil {
 			return err
 		}
 	}
@@ -126,7 +126,7 @@ func (c *check) probedBlocks(ctx context.Context, j *job, blocks int) (ratios []
 			return nil, 0, err
 		}
 		from := workload.Now()
-		if err := sleep(ctx, blockLength); err != nil {
+		if err := workload.Sleep(ctx, blockLength); err != nil {
 			return nil, 0, err
 		}
 		to := workload.Now()
@@ -160,11 +160,11 @@ func (c *check) countedShare(ctx context.Context, j *job, perSecond float64) (sh
 		return 0, err
 	}
 	defer func() { err = firstError(err, d.end()) }()
-	if err := sleep(ctx, c.pick(10*time.Second, 2*time.Second)); err != nil { // attached, and the budget found
+	if err := workload.Sleep(ctx, c.pick(10*time.Second, 2*time.Second)); err != nil { // attached, and the budget found
 		return 0, err
 	}
 	before, from := counts(d), workload.Now()
-	if err := sleep(ctx, c.pick(25*time.Second, 2*time.Second)); err != nil {
+	if err := workload.Sleep(ctx, c.pick(25*time.Second, 2*time.Second)); err != nil {
 		return 0, err
 	}
 	after, to := counts(d), workload.Now()

@@ -30,6 +30,7 @@ import (
 	"github.com/trimtab/trimtab/runtime"
 	"github.com/trimtab/trimtab/runtime/cgroup"
 	"github.com/trimtab/trimtab/runtime/device"
+	"github.com/trimtab/trimtab/test/workload"
 	"github.com/trimtab/trimtab/tuner/actuator"
 	"github.com/trimtab/trimtab/tuner/agent"
 	"github.com/trimtab/trimtab/tuner/config"
@@ -309,7 +310,7 @@ func (d *daemon) readsOn(ctx context.Context) error {
 
 func (d *daemon) until(ctx context.Context, ready func() bool) error {
 	for began := time.Now(); !ready() && time.Since(began) < readPatience; {
-		if err := sleep(ctx, 50*time.Millisecond); err != nil {
+		if err := workload.Sleep(ctx, 50*time.Millisecond); err != nil {
 			return err
 		}
 	}

@@ -130,7 +130,7 @@ func (c *check) oneJob(ctx context.Context, t truth, first bool) (err error) {
 		return err
 	}
 	defer func() { err = firstError(err, d.end()) }()
-	if err := firstError(d.counting(ctx), sleep(ctx, c.pick(6*time.Second, 3*time.Second))); err != nil { // and a first window
+	if err := firstError(d.counting(ctx), workload.Sleep(ctx, c.pick(6*time.Second, 3*time.Second))); err != nil { // and a first window
 		return err
 	}
 	if first {
@@ -164,7 +164,7 @@ const startPatience = 3 * time.Minute
 func verdicts(ctx context.Context, d *daemon, d2 time.Duration) (map[string]int, error) {
 	seen := map[string]int{}
 	for end := time.Now().Add(d2); time.Now().Before(end); {
-		if err := sleep(ctx, time.Second); err != nil {
+		if err := workload.Sleep(ctx, time.Second); err != nil {
 			return seen, err
 		}
 		if v, ok := d.view(); ok && v.Verdict.Class != "" {

@@ -16,6 +16,7 @@ import (
 	"github.com/trimtab/trimtab/probes"
 	"github.com/trimtab/trimtab/runtime"
 	"github.com/trimtab/trimtab/runtime/device"
+	"github.com/trimtab/trimtab/test/workload"
 	"github.com/trimtab/trimtab/tuner/state"
 )
 
@@ -60,7 +61,7 @@ func (c *check) launchesVirtual(ctx context.Context) (err error) {
 		return err
 	}
 	defer func() { err = firstError(err, end()) }()
-	if err := firstError(d.counting(ctx), sleep(ctx, 4*time.Second)); err != nil {
+	if err := firstError(d.counting(ctx), workload.Sleep(ctx, 4*time.Second)); err != nil {
 		return err
 	}
 	var ours, truth [2]uint64
@@ -68,7 +69,7 @@ func (c *check) launchesVirtual(ctx context.Context) (err error) {
 		if err := j.signal(ctx, unix.SIGSTOP); err != nil {
 			return err
 		}
-		if err := firstError(sleep(ctx, quiet), d.readsOn(ctx)); err != nil {
+		if err := firstError(workload.Sleep(ctx, quiet), d.readsOn(ctx)); err != nil {
 			return err
 		}
 		state, err := c.node.Show(ctx)
@@ -78,7 +79,7 @@ func (c *check) launchesVirtual(ctx context.Context) (err error) {
 		p := counts(d)
 		ours[i], truth[i] = p.Launches, state.Procs[0].Kernels
 		c.report.say("         held still: %d launches in %.1f s counted, %d done by the virtual device", p.Launches, float64(p.LaunchNs)/1e9, truth[i])
-		if err := errors.Join(j.signal(ctx, unix.SIGCONT), sleep(ctx, c.pick(6*time.Second, 2*time.Second))); err != nil {
+		if err := errors.Join(j.signal(ctx, unix.SIGCONT), workload.Sleep(ctx, c.pick(6*time.Second, 2*time.Second))); err != nil {
 			return err
 		}
 	}
@@ -104,7 +105,7 @@ func (c *check) launchesProfiled(ctx context.Context) (err error) {
 		if _, err := j.note(ctx, begins, startPatience); err != nil {
 			return err
 		}
-		if err := sleep(ctx, quiet); err != nil {
+		if err := workload.Sleep(ctx, quiet); err != nil {
 			return err
 		}
 		p := counts(d)
@@ -222,7 +223,7 @@ func (c *check) rateUnder(ctx context.Context, j *job, length time.Duration) (ra
 		return 0, err
 	}
 	defer func() { err = firstError(err, d.end()) }()
-	if err := sleep(ctx, 3*time.Second); err != nil { // loaded and attached
+	if err := workload.Sleep(ctx, 3*time.Second); err != nil { // loaded and attached
 		return 0, err
 	}
 	return j.rateFor(ctx, length)
@@ -269,7 +270,7 @@ func (c *check) tuned(ctx context.Context, d *daemon, j *job, before float64, le
 		return ctx.Err()
 	}
 	c.report.row(good, "tuning", "the quota is raised", string(v.Original[runtime.KnobCPUQuota]), string(v.Now[runtime.KnobCPUQuota]))
-	if err := sleep(ctx, c.pick(20*time.Second, 0)); err != nil { // until what is not used is given back
+	if err := workload.Sleep(ctx, c.pick(20*time.Second, 0)); err != nil { // until what is not used is given back
 		return err
 	}
 	after, err := j.rateFor(ctx, length)
@@ -292,7 +293,7 @@ func (c *check) await(ctx context.Context, d *daemon, patience time.Duration, is
 		if v, ok = d.view(); ok && is(v) {
 			return v, nil
 		}
-		if err := sleep(ctx, 200*time.Millisecond); err != nil {
+		if err := workload.Sleep(ctx, 200*time.Millisecond); err != nil {
 			return v, err
 		}
 	}

@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/trimtab/trimtab/probes"
+	"github.com/trimtab/trimtab/test/workload"
 )
 
 // plainPrefix begins the names of the plain CUDA program's jobs.
@@ -116,7 +117,7 @@ func (c *check) plainCount(ctx context.Context, t truth) (err error) {
 
 // plainRun lets the program loop for a while, and returns what it counted.
 func (c *check) plainRun(ctx context.Context, j *job) (calls, error) {
-	if err := errors.Join(j.signal(ctx, unix.SIGUSR1), sleep(ctx, c.pick(5*time.Second, 500*time.Millisecond)), j.signal(ctx, unix.SIGUSR2)); err != nil {
+	if err := errors.Join(j.signal(ctx, unix.SIGUSR1), workload.Sleep(ctx, c.pick(5*time.Second, 500*time.Millisecond)), j.signal(ctx, unix.SIGUSR2)); err != nil {
 		return calls{}, err
 	}
 	text, err := j.note(ctx, "counts", 30*time.Second)
@@ -152,7 +153,7 @@ func (n *counter) attached(ctx context.Context, pid int) (calls, []string, error
 				return callsOf(p), read.Missing, nil
 			}
 		}
-		if err := sleep(ctx, 50*time.Millisecond); err != nil {
+		if err := workload.Sleep(ctx, 50*time.Millisecond); err != nil {
 			return calls{}, nil, err
 		}
 	}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/trimtab/trimtab/policies"
 	"github.com/trimtab/trimtab/runtime"
+	"github.com/trimtab/trimtab/test/workload"
 	"github.com/trimtab/trimtab/tuner/state"
 )
 
@@ -82,7 +83,7 @@ func (c *check) other(ctx context.Context, p program, w work) (err error) {
 		return err
 	}
 	free := runtime.Values{runtime.KnobCPUQuota: runtime.Quota(-1, 100_000)}
-	if err := errors.Join(c.site.engine.Apply(ctx, j.c, free), sleep(ctx, 4*time.Second)); err != nil {
+	if err := errors.Join(c.site.engine.Apply(ctx, j.c, free), workload.Sleep(ctx, 4*time.Second)); err != nil {
 		return err
 	}
 	without, err := j.rateFor(ctx, length)
@@ -100,7 +101,7 @@ func (c *check) helped(ctx context.Context, d *daemon, j *job, p program, length
 	v, err := c.await(ctx, d, 40*time.Second, func(v state.Container) bool { return len(v.Changed) > 0 })
 	c.report.judge(err == nil, "programs", p.name+", its quota is raised", fmt.Sprintf("%g CPUs", p.cpus),
 		fmt.Sprintf("%s after %.0f s%s", v.Now[runtime.KnobCPUQuota], time.Since(began).Seconds(), v.WhyNot))
-	if err := sleep(ctx, 15*time.Second); err != nil { // until what is not used is given back
+	if err := workload.Sleep(ctx, 15*time.Second); err != nil { // until what is not used is given back
 		return 0, err
 	}
 	seen, err := verdicts(ctx, d, length)

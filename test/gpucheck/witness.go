@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/trimtab/trimtab/test/stats"
 	"github.com/trimtab/trimtab/test/workload"
 )
 
@@ -74,7 +75,7 @@ func (c *check) poll(ctx context.Context) func() (float64, string, error) {
 				a.sum[i] += v
 			}
 			a.n++
-			_ = sleep(ctx, 500*time.Millisecond)
+			_ = workload.Sleep(ctx, 500*time.Millisecond)
 		}
 		done <- a
 	}()
@@ -109,24 +110,12 @@ func smi(ctx context.Context) (all []float64, err error) {
 	return all, nil
 }
 
-// interval is the mean of logs of ratios with the bounds of its 95 % confidence
-// interval by Student's t, as ratios.
+// interval is the mean of ratios by their logarithms, with the bounds of its 95 % confidence interval.
 func interval(ratios []float64) (mean, low, high float64) {
-	n := float64(len(ratios))
-	if n < 2 {
-		return math.NaN(), 0, math.Inf(1)
+	logs := make([]float64, len(ratios))
+	for i, r := range ratios {
+		logs[i] = math.Log(r)
 	}
-	// Quantiles 0.975 of t for 1.. degrees of freedom; tables of Student's distribution.
-	quantiles := []float64{12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228}
-	t := quantiles[min(len(ratios)-2, len(quantiles)-1)]
-	sum, squares := 0.0, 0.0
-	for _, r := range ratios {
-		sum += math.Log(r)
-	}
-	centre := sum / n
-	for _, r := range ratios {
-		squares += (math.Log(r) - centre) * (math.Log(r) - centre)
-	}
-	half := t * math.Sqrt(squares/(n-1)/n)
-	return math.Exp(centre), math.Exp(centre - half), math.Exp(centre + half)
+	low, high = stats.Interval95(logs)
+	return math.Exp(stats.Mean(logs)), math.Exp(low), math.Exp(high)
 }

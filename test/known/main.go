@@ -14,7 +14,6 @@ import (
 	"fmt"
 	"math"
 	"os"
-	"os/exec"
 	"os/signal"
 	"path/filepath"
 	"slices"
@@ -26,6 +25,7 @@ import (
 	"github.com/trimtab/trimtab/runtime"
 	"github.com/trimtab/trimtab/runtime/cgroup"
 	"github.com/trimtab/trimtab/test/daemontest"
+	"github.com/trimtab/trimtab/test/workload"
 	"github.com/trimtab/trimtab/tuner/state"
 )
 
@@ -152,7 +152,7 @@ func each(ctx context.Context, d *daemontest.Daemon, p program, starts int, lear
 	}
 	r.unknown = append(r.unknown, lost(first, learn, first.quota))
 	for i := range starts {
-		if err := pause(ctx, 3*time.Second); err != nil { // the daemon has seen that it ended
+		if err := workload.Sleep(ctx, 3*time.Second); err != nil { // the daemon has seen that it ended
 			return err
 		}
 		var last seen
@@ -221,7 +221,7 @@ func (r *result) take(s, last seen, want float64) string {
 // its control group: the API tells of it a reading later.
 func (r run) watch(ctx context.Context, until time.Duration, done func(quota float64) bool) (s seen, err error) {
 	for time.Since(r.began) < until {
-		if err := pause(ctx, 50*time.Millisecond); err != nil {
+		if err := workload.Sleep(ctx, 50*time.Millisecond); err != nil {
 			return s, err
 		}
 		values, err := cgroup.ReadValues(r.cgroup)
@@ -236,15 +236,6 @@ func (r run) watch(ctx context.Context, until time.Duration, done func(quota flo
 		return s, fmt.Errorf("the daemon never told of the container: %w", err)
 	}
 	return s, nil
-}
-
-func pause(ctx context.Context, d time.Duration) error {
-	select {
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-time.After(d):
-		return nil
-	}
 }
 
 // run is one start of a program.
@@ -266,11 +257,11 @@ func start(ctx context.Context, d *daemontest.Daemon, p program, number int) (r 
 	}
 	args := append([]string{"run", "-d", "--name", name, "--network", "none", "--label", "trimtab.mode=tune", "--cpus", fmt.Sprint(own), "--env", fmt.Sprintf("RUN=%d", number),
 		"-v", folder + ":/zoo:ro", "-v", npm + ":/npm:ro", image}, p.command...)
-	if _, err := docker(ctx, args...); err != nil {
+	if _, err := workload.Docker(ctx, args...); err != nil {
 		return r, err
 	}
 	r = run{daemon: d, began: time.Now()}
-	pid, err := docker(ctx, "inspect", "-f", "{{.State.Pid}}", name)
+	pid, err := workload.Docker(ctx, "inspect", "-f", "{{.State.Pid}}", name)
 	if err == nil {
 		var n int
 		if n, err = strconv.Atoi(pid); err == nil {
@@ -284,14 +275,6 @@ func start(ctx context.Context, d *daemontest.Daemon, p program, number int) (r 
 }
 
 func (r run) end(ctx context.Context) error {
-	_, err := docker(context.WithoutCancel(ctx), "rm", "-f", name)
+	_, err := workload.Docker(context.WithoutCancel(ctx), "rm", "-f", name)
 	return err
-}
-
-func docker(ctx context.Context, args ...string) (string, error) {
-	out, err := exec.CommandContext(ctx, "docker", args...).CombinedOutput()
-	if err != nil {
-		return "", fmt.Errorf("docker %s: %w: %s", args[0], err, out)
-	}
-	return strings.TrimSpace(string(out)), nil
 }

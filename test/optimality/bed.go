@@ -245,7 +245,7 @@ func (b *bed) phase(ctx context.Context, n int) error {
 	}
 	for i, j := range b.mix.jobs {
 		if j.switches {
-			if err := dockerDo(ctx, "kill", "--signal", "USR1", b.jobs[i].Name); err != nil {
+			if _, err := workload.Docker(ctx, "kill", "--signal", "USR1", b.jobs[i].Name); err != nil {
 				return err
 			}
 		}
@@ -318,12 +318,4 @@ func (b *bed) close() error {
 		errs = append(errs, b.cleanup[i]())
 	}
 	return errors.Join(errs...)
-}
-
-func dockerDo(ctx context.Context, args ...string) error {
-	out, err := exec.CommandContext(ctx, "docker", args...).CombinedOutput()
-	if err != nil {
-		return fmt.Errorf("docker %s: %w: %s", args[0], err, strings.TrimSpace(string(out)))
-	}
-	return nil
 }

@@ -88,10 +88,10 @@ func Ready(ctx context.Context) error {
 	if _, err := exec.LookPath("docker"); err != nil {
 		return errors.New("needs Docker: no docker command on PATH; run scripts/setup-host.sh")
 	}
-	if _, err := docker(ctx, "version", "--format", "{{.Server.Version}}"); err != nil {
+	if _, err := Docker(ctx, "version", "--format", "{{.Server.Version}}"); err != nil {
 		return fmt.Errorf("needs Docker: %w; run scripts/setup-host.sh", err)
 	}
-	if _, err := docker(ctx, "image", "inspect", "--format", "{{.Id}}", Image); err != nil {
+	if _, err := Docker(ctx, "image", "inspect", "--format", "{{.Id}}", Image); err != nil {
 		return fmt.Errorf("needs the image %s: run test/image/build.sh", Image)
 	}
 	return nil
@@ -118,7 +118,7 @@ func Start(ctx context.Context, o Options) (*Job, error) {
 	} else {
 		args = append(args, "python3", "-u", o.Script)
 	}
-	id, err := docker(ctx, append(args, o.Args...)...)
+	id, err := Docker(ctx, append(args, o.Args...)...)
 	if err != nil {
 		return nil, fmt.Errorf("workload %s: %w", o.Name, err)
 	}
@@ -242,7 +242,7 @@ func (j *Job) SetQuota(ctx context.Context, cpus float64) error {
 
 // Update runs `docker update` with the given flags on the container.
 func (j *Job) Update(ctx context.Context, flags ...string) error {
-	_, err := docker(ctx, append(append([]string{"update"}, flags...), j.ID)...)
+	_, err := Docker(ctx, append(append([]string{"update"}, flags...), j.ID)...)
 	return err
 }
 
@@ -251,7 +251,7 @@ func (j *Job) Update(ctx context.Context, flags ...string) error {
 func (j *Job) Stop() error {
 	ctx, cancel := context.WithTimeout(context.Background(), stopTimeout)
 	defer cancel()
-	_, err := docker(ctx, "rm", "--force", j.ID)
+	_, err := Docker(ctx, "rm", "--force", j.ID)
 	if err != nil && (strings.Contains(err.Error(), "No such container") || strings.Contains(err.Error(), "already in progress")) {
 		err = nil // stopped before, or by somebody else
 	}
@@ -278,8 +278,8 @@ func scripts(dir string) (string, error) {
 	return filepath.Join(filepath.Dir(file), "..", "workloads"), nil
 }
 
-// docker runs one docker command and returns its output, trimmed.
-func docker(ctx context.Context, args ...string) (string, error) {
+// Docker runs one docker command and returns its output, trimmed.
+func Docker(ctx context.Context, args ...string) (string, error) {
 	var stdout, stderr strings.Builder
 	cmd := exec.CommandContext(ctx, "docker", args...)
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr
@@ -287,4 +287,14 @@ func docker(ctx context.Context, args ...string) (string, error) {
 		return "", fmt.Errorf("docker %s: %w: %s", args[0], err, strings.TrimSpace(stderr.String()))
 	}
 	return strings.TrimSpace(stdout.String()), nil
+}
+
+// Sleep waits; it ends early with the context, whose error it returns.
+func Sleep(ctx context.Context, d time.Duration) error {
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-time.After(d):
+		return nil
+	}
 }

@@ -106,18 +106,6 @@ func TestKneeOutsideTheSweep(t *testing.T) {
 	}
 }
 
-func TestUsageFile(t *testing.T) {
-	for name, tc := range map[string]struct{ groups, path string }{
-		"v1 or hybrid, any order": {"0::/docker/x\n4:cpuacct,cpu:/docker/x\n1:name=systemd:/docker/x\n", "/sys/fs/cgroup/cpuacct/docker/x/cpuacct.usage"},
-		"v2":                      {"0::/system.slice/docker-x.scope\n", "/sys/fs/cgroup/system.slice/docker-x.scope/cpu.stat"},
-		"none":                    {"", ""},
-	} {
-		if path, _ := usageFile(tc.groups); path != tc.path {
-			t.Errorf("%s: %q, want %q", name, path, tc.path)
-		}
-	}
-}
-
 // TestJobLife holds what every user of the package relies on: steps come, a
 // quota bites and is taken away, the end is told, and nothing is left.
 func TestJobLife(t *testing.T) {
@@ -162,7 +150,7 @@ func TestJobLife(t *testing.T) {
 	if err := j.WaitSteps(ctx, math.MaxInt64); err == nil || !strings.Contains(err.Error(), "ended") {
 		t.Errorf("WaitSteps on an ended job: %v, want that it ended", err)
 	}
-	if out, err := docker(ctx, "ps", "--all", "--quiet", "--filter", "name="+name); err != nil || out != "" {
+	if out, err := Docker(ctx, "ps", "--all", "--quiet", "--filter", "name="+name); err != nil || out != "" {
 		t.Errorf("left behind: %q, %v", out, err)
 	}
 }
