@@ -2,10 +2,7 @@ package main
 
 import (
 	"bytes"
-	"encoding/json"
-	"errors"
 	"fmt"
-	"io"
 	"maps"
 	"os"
 	"path/filepath"
@@ -16,10 +13,9 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/trimtab/trimtab/policies"
+	"github.com/trimtab/trimtab/test/played"
 	"github.com/trimtab/trimtab/tuner/advice"
 	"github.com/trimtab/trimtab/tuner/control"
-	"github.com/trimtab/trimtab/tuner/recording"
-	"github.com/trimtab/trimtab/tuner/recording/play"
 	"github.com/trimtab/trimtab/tuner/state"
 )
 
@@ -121,50 +117,13 @@ type toldOf struct {
 // advised replays a recording and tells what was advised in it.
 func advised(file string) (toldOf, error) {
 	out := toldOf{times: map[string]int{}, last: map[string]advice.Advice{}}
-	f, err := os.Open(file)
-	if err != nil {
-		return out, err
-	}
-	defer f.Close()
-	r, err := recording.NewReader(f)
-	if err != nil {
-		return out, err
-	}
-	defer r.Close()
-	c, err := play.New(r, builtin)
-	if err != nil {
-		return out, err
-	}
-	for {
-		kind, raw, err := c.Next()
-		switch {
-		case errors.Is(err, io.EOF):
-			return out, nil
-		case err != nil:
-			return out, err
-		case kind != "tick":
-			continue
-		}
-		all, err := step(c.Controller, raw)
-		if err != nil {
-			return out, err
-		}
+	err := played.File(file, nil, func(_ control.Tick, s *state.Snapshot) {
 		out.ticks++
-		for _, a := range all {
+		for _, a := range advice.Of(policies.DefaultConstants(), s) {
 			what := a.Container + " " + string(a.What)
 			out.times[what]++
 			out.last[what] = a
 		}
-	}
-}
-
-// step is what is advised after a tick.
-func step(c *control.Controller, raw json.RawMessage) ([]advice.Advice, error) {
-	t, err := c.Replay(raw)
-	if err != nil {
-		return nil, err
-	}
-	s := state.Snapshot{UnixNs: t.Input.UnixNs, Daemon: state.Daemon{Mode: policies.ModeTune}}
-	c.Show(&s)
-	return advice.Of(policies.DefaultConstants(), &s), nil
+	})
+	return out, err
 }

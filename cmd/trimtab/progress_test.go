@@ -25,28 +25,26 @@ type slowDaemon struct {
 	goOn chan struct{}
 }
 
-func (d *slowDaemon) Record(ctx context.Context, w io.Writer, _ time.Duration) error {
+func (d *slowDaemon) wait(ctx context.Context) {
 	select {
 	case <-d.goOn:
 	case <-ctx.Done():
 	}
+}
+
+func (d *slowDaemon) Record(ctx context.Context, w io.Writer, _ time.Duration) error {
+	d.wait(ctx)
 	_, err := io.WriteString(w, "recorded")
 	return err
 }
 
 func (d *slowDaemon) Report(ctx context.Context, _ api.ReportQuery) (state.Report, error) {
-	select {
-	case <-d.goOn:
-	case <-ctx.Done():
-	}
+	d.wait(ctx)
 	return state.Report{}, nil
 }
 
 func (d *slowDaemon) Restore(ctx context.Context, name string) ([]state.ActionResult, error) {
-	select {
-	case <-d.goOn:
-	case <-ctx.Done():
-	}
+	d.wait(ctx)
 	return []state.ActionResult{{Name: "train", OK: true, Text: "restored"}}, nil
 }
 

@@ -69,58 +69,64 @@ func (s spy) Propose(n policies.Node, jobs []policies.Job) policies.Proposal {
 // replayFile runs a recording through today's code, from the samples to what the
 // policy calls for. The thresholds are today's, not those of the recording.
 func replayFile(path string, k *policies.Constants) (map[string]*Seen, error) {
-	f, err := os.Open(path)
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	seen, err := replay(f, k)
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", path, err)
-	}
-	return seen, nil
-}
-
-func replay(in io.Reader, constants *policies.Constants) (map[string]*Seen, error) {
-	r, err := recording.NewReader(in)
-	if err != nil {
-		return nil, err
-	}
-	defer r.Close()
-	cfg, err := todaysConfig(r.Header().Config, constants)
-	if err != nil {
-		return nil, err
-	}
 	var tried []policies.Plan
-	c := control.New(cfg, func(k *policies.Constants) []policies.Policy {
+	deciding := func(k *policies.Constants) []policies.Policy {
 		return []policies.Policy{spy{lend.New(k), &tried}, spy{knee.New(k), &tried}, spy{share.New(k), &tried}}
-	}, "accuracy")
+	}
+	configured := func(raw json.RawMessage) (control.Config, error) { return todaysConfig(raw, k) }
 	out := map[string]*Seen{}
 	var machine noise
+	err := playFile(path, configured, deciding, func(c *control.Controller, t control.Tick) {
+		machine.add(t.Input)
+		take(out, c, t.Input, tried, &machine)
+		tried = nil
+	})
+	return out, err
+}
+
+// playFile runs a recording under a config made of each that it holds.
+func playFile(path string, configured func(json.RawMessage) (control.Config, error), deciding control.Policies, each func(*control.Controller, control.Tick)) (err error) {
+	defer func() {
+		if err != nil {
+			err = fmt.Errorf("%s: %w", path, err)
+		}
+	}()
+	f, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	r, err := recording.NewReader(f)
+	if err != nil {
+		return err
+	}
+	defer r.Close()
+	cfg, err := configured(r.Header().Config)
+	if err != nil {
+		return err
+	}
+	c := control.New(cfg, deciding, "accuracy")
 	for {
 		kind, raw, err := r.Next()
 		if errors.Is(err, io.EOF) {
-			return out, nil
+			return nil
 		}
 		if err != nil {
-			return nil, err
+			return err
 		}
-		if kind == "config" { // a reload
-			if cfg, err = todaysConfig(raw, constants); err != nil {
-				return nil, err
+		switch kind {
+		case "config": // a reload
+			if cfg, err = configured(raw); err != nil {
+				return err
 			}
 			c.SetConfig(cfg)
+		case "tick":
+			t, err := c.Replay(raw)
+			if err != nil {
+				return err
+			}
+			each(c, t)
 		}
-		if kind != "tick" {
-			continue
-		}
-		tried = nil
-		t, err := c.Replay(raw)
-		if err != nil {
-			return nil, err
-		}
-		machine.add(t.Input)
-		take(out, c, t.Input, tried, &machine)
 	}
 }
 

@@ -1,11 +1,11 @@
 package main
 
 import (
-	"bytes"
 	"encoding/json"
 	"errors"
 	"io"
 	"os"
+	"path/filepath"
 	"reflect"
 	"testing"
 
@@ -20,7 +20,7 @@ func TestReloadInARecordingIsInForce(t *testing.T) {
 	const file = recordings + "/starved.trimtab"
 	k := policies.DefaultConstants()
 	seen := func(begin func(cfg *control.Config), reload bool) map[string]*Seen {
-		got, err := replay(reloaded(t, file, begin, reload), k)
+		got, err := replayFile(reloaded(t, file, begin, reload), k)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -37,7 +37,7 @@ func TestReloadInARecordingIsInForce(t *testing.T) {
 }
 
 // reloaded is a recording that begins with another config; with reload its own comes first of all.
-func reloaded(t *testing.T, file string, begin func(*control.Config), reload bool) io.Reader {
+func reloaded(t *testing.T, file string, begin func(*control.Config), reload bool) string {
 	t.Helper()
 	f, err := os.Open(file)
 	if err != nil {
@@ -58,8 +58,11 @@ func reloaded(t *testing.T, file string, begin func(*control.Config), reload boo
 	if h.Config, err = json.Marshal(cfg); err != nil {
 		t.Fatal(err)
 	}
-	var out bytes.Buffer
-	w, err := recording.NewWriter(&out, h)
+	out, err := os.Create(filepath.Join(t.TempDir(), "reloaded"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	w, err := recording.NewWriter(out, h)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -76,8 +79,8 @@ func reloaded(t *testing.T, file string, begin func(*control.Config), reload boo
 	if !errors.Is(err, io.EOF) {
 		t.Fatal(err)
 	}
-	if err := w.Close(); err != nil {
+	if err := errors.Join(w.Close(), out.Close()); err != nil {
 		t.Fatal(err)
 	}
-	return &out
+	return out.Name()
 }

@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -14,7 +13,6 @@ import (
 	"github.com/trimtab/trimtab/policies/lend"
 	"github.com/trimtab/trimtab/policies/share"
 	"github.com/trimtab/trimtab/tuner/control"
-	"github.com/trimtab/trimtab/tuner/recording"
 )
 
 // recorded is what the recordings come to under one set of constants.
@@ -76,54 +74,17 @@ func writeSensitivity(dir, tuned, file string) error {
 // tunedOnce is when a recording of a tuned container is first acted on, in seconds from its
 // begin (its end, where nothing is done), and how many orders are given.
 func tunedOnce(file string, k *policies.Constants) (first, orders float64, err error) {
-	f, err := os.Open(file)
-	if err != nil {
-		return 0, 0, err
+	deciding := func(k *policies.Constants) []policies.Policy {
+		return []policies.Policy{lend.New(k), knee.New(k), share.New(k)}
 	}
-	defer f.Close()
-	r, err := recording.NewReader(f)
-	if err != nil {
-		return 0, 0, err
-	}
-	defer r.Close()
 	configured := func(raw json.RawMessage) (control.Config, error) {
 		cfg := control.Defaults()
 		err := json.Unmarshal(raw, &cfg)
 		cfg.Constants = *k
 		return cfg, err
 	}
-	cfg, err := configured(r.Header().Config)
-	if err != nil {
-		return 0, 0, err
-	}
-	c := control.New(cfg, func(k *policies.Constants) []policies.Policy {
-		return []policies.Policy{lend.New(k), knee.New(k), share.New(k)}
-	}, "sensitivity")
 	var began, last int64
-	for {
-		kind, raw, err := r.Next()
-		if errors.Is(err, io.EOF) {
-			if orders == 0 {
-				first = float64(last-began) / 1e9
-			}
-			return first, orders, nil
-		}
-		if err != nil {
-			return 0, 0, err
-		}
-		if kind == "config" { // a reload
-			if cfg, err = configured(raw); err != nil {
-				return 0, 0, err
-			}
-			c.SetConfig(cfg)
-		}
-		if kind != "tick" {
-			continue
-		}
-		t, err := c.Replay(raw)
-		if err != nil {
-			return 0, 0, err
-		}
+	err = playFile(file, configured, deciding, func(_ *control.Controller, t control.Tick) {
 		if last = t.Input.Host.AtNs; began == 0 {
 			began = last
 		}
@@ -133,5 +94,9 @@ func tunedOnce(file string, k *policies.Constants) (first, orders float64, err e
 			}
 			orders += float64(n)
 		}
+	})
+	if orders == 0 {
+		first = float64(last-began) / 1e9
 	}
+	return first, orders, err
 }
