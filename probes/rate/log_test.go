@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"maps"
 	"math"
 	"os/exec"
 	"strings"
@@ -26,16 +25,6 @@ func kernelPart(keys ...string) map[string]*probes.Sample {
 		into[key] = &probes.Sample{Container: key, Kernel: &probes.Kernel{}}
 	}
 	return into
-}
-
-// Problem says why a container's own counts are not read, by source; nil: nothing is wrong.
-func (p *Probe) Problem(key string) map[string]string {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if len(p.problems[key]) == 0 {
-		return nil
-	}
-	return maps.Clone(p.problems[key])
 }
 
 func ticks(t *testing.T, p *Probe, key string) []probes.Ticks {

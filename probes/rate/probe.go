@@ -14,6 +14,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -80,6 +81,20 @@ func (p *Probe) Name() string { return "rate" }
 
 // Missing names what this host does not give, each with why.
 func (p *Probe) Missing() []string { return slices.Clone(p.missing) }
+
+// Problem says why a container's own counts are not read, by source; nil: nothing is wrong.
+func (p *Probe) Problem(key string) map[string]string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if len(p.problems[key]) == 0 {
+		return nil
+	}
+	return maps.Clone(p.problems[key])
+}
+
+var _ interface {
+	Problem(key string) map[string]string
+} = (*Probe)(nil) // the agent asks whether a probe is one
 
 // Watch begins to count for a container. A log expression that cannot be used is
 // logged and no error: its datagrams are counted all the same.
