@@ -17,21 +17,18 @@ have=$("$clang" -dumpversion | cut -d. -f1)
 
 ident=$1 source=$2
 shift 2
-go tool bpf2go -cc "$clang" -strip "$strip" -target amd64,arm64 -go-package "$GOPACKAGE" "$@" \
+go tool bpf2go -cc "$clang" -strip "$strip" -target amd64,arm64 -no-global-types -go-package "$GOPACKAGE" "$@" \
 	"$ident" "$source" -- -I"$(dirname "$0")" -mcpu=v3 -O2 -g -Wall -Wextra -Wno-unused-parameter -Wpadded -Werror
 go=${ident}_bpfel.go
 
-# prune takes out what no probe uses of what bpf2go writes: names as constants, structs of specs, a second
-# way to load, and all structs of objects where a probe holds the collection itself.
+# prune keeps of what bpf2go writes the types and the object. Loading and closing are the same for all probes
+# (probes/bpf), and each names the programs and maps that it uses.
 prune() {
 	sed -i -e '/^\/\/ Names of all BPF objects/,/^)/d' \
-		-e '/^\/\/ load[A-Za-z]*Objects loads/,/^}/d' \
-		-e '/^\/\/ [A-Za-z]*Specs contain/,/^}/d' \
-		-e 's/It can be passed to load[A-Za-z]*Objects or /It can be passed to /' "$go"
-	if ! grep -q --exclude='*_bpfel.go' "${ident}Objects" ./*.go; then
-		sed -i -e '/^\/\/ [A-Za-z]*\(Objects\|Maps\|Programs\|Variables\) contain/,/^}/d' \
-			-e '/^func ([a-z] \*/,/^}/d' -e '/^func _[A-Za-z]*Close(/,/^}/d' -e '/"io"/d' "$go"
-	fi
+		-e '/^\/\/ load[A-Za-z]* \(loads\|returns\)/,/^}/d' \
+		-e '/^\/\/ [A-Za-z]*\(Specs\|Objects\|Maps\|Programs\|Variables\) contain/,/^}/d' \
+		-e '/^func ([a-z] \*/,/^}/d' -e '/^func _[A-Za-z]*Close(/,/^}/d' \
+		-e '/^\t"\(bytes\|fmt\|io\|github.com\/cilium\/ebpf\)"$/d' "$go"
 	gofmt -w "$go"
 }
 case " $* " in *" -target "*) prune; exit ;; esac

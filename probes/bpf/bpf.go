@@ -2,11 +2,13 @@
 package bpf
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"os"
+	"reflect"
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/btf"
@@ -32,6 +34,31 @@ func FreeSlot[Container any](bySlot map[uint32]Container) (slot uint32, err erro
 	}
 }
 
+// Spec reads an embedded BPF object.
+func Spec(object []byte) (*ebpf.CollectionSpec, error) {
+	spec, err := ebpf.LoadCollectionSpecFromReader(bytes.NewReader(object))
+	if err != nil {
+		return nil, fmt.Errorf("read the embedded BPF object: %w", err)
+	}
+	return spec, nil
+}
+
+// Close unloads the programs and maps that a struct holds, given by its pointer.
+func Close(objects any) error {
+	var errs []error
+	each(objects, func(c io.Closer) { errs = append(errs, c.Close()) })
+	return errors.Join(errs...)
+}
+
+// each visits a struct's programs and maps; variables have nothing to close.
+func each(objects any, visit func(io.Closer)) {
+	for _, v := range reflect.ValueOf(objects).Elem().Fields() {
+		if c, ok := v.Interface().(io.Closer); ok {
+			visit(c)
+		}
+	}
+}
+
 // SetConstants gives constants of a BPF object their values; a bool is 32 bits there.
 func SetConstants(spec *ebpf.CollectionSpec, values map[string]any) error {
 	for name, value := range values {
@@ -50,6 +77,16 @@ func SetConstants(spec *ebpf.CollectionSpec, values map[string]any) error {
 		}
 	}
 	return nil
+}
+
+// ObjectBytes is the kernel memory held in the maps of a struct, given by its pointer.
+func ObjectBytes(objects any) (total uint64) {
+	each(objects, func(c io.Closer) {
+		if m, ok := c.(*ebpf.Map); ok {
+			total += MapBytes(m)
+		}
+	})
+	return total
 }
 
 // MapBytes is the kernel memory held in maps, as the kernel accounts it.

@@ -4,12 +4,7 @@
 package cuda
 
 import (
-	"bytes"
-	"fmt"
-	"io"
 	"structs"
-
-	"github.com/cilium/ebpf"
 )
 
 type callsProcess struct {
@@ -59,78 +54,4 @@ type callsThread struct {
 	StagedKib  uint64
 	LastNs     uint64
 	Launches   [3]uint64
-}
-
-// loadCalls returns the embedded CollectionSpec for calls.
-func loadCalls() (*ebpf.CollectionSpec, error) {
-	reader := bytes.NewReader(_CallsBytes)
-	spec, err := ebpf.LoadCollectionSpecFromReader(reader)
-	if err != nil {
-		return nil, fmt.Errorf("can't load calls: %w", err)
-	}
-
-	return spec, err
-}
-
-// callsObjects contains all objects after they have been loaded into the kernel.
-//
-// It can be passed to ebpf.CollectionSpec.LoadAndAssign.
-type callsObjects struct {
-	callsPrograms
-	callsMaps
-	callsVariables
-}
-
-func (o *callsObjects) Close() error {
-	return _CallsClose(
-		&o.callsPrograms,
-		&o.callsMaps,
-	)
-}
-
-// callsMaps contains all maps after they have been loaded into the kernel.
-//
-// It can be passed to ebpf.CollectionSpec.LoadAndAssign.
-type callsMaps struct {
-	Processes    *ebpf.Map `ebpf:"processes"`
-	ThreadLimits *ebpf.Map `ebpf:"thread_limits"`
-	Threads      *ebpf.Map `ebpf:"threads"`
-}
-
-func (m *callsMaps) Close() error {
-	return _CallsClose(
-		m.Processes,
-		m.ThreadLimits,
-		m.Threads,
-	)
-}
-
-// callsVariables contains all global variables after they have been loaded into the kernel.
-//
-// It can be passed to ebpf.CollectionSpec.LoadAndAssign.
-type callsVariables struct {
-}
-
-// callsPrograms contains all programs after they have been loaded into the kernel.
-//
-// It can be passed to ebpf.CollectionSpec.LoadAndAssign.
-type callsPrograms struct {
-	OnCall   *ebpf.Program `ebpf:"on_call"`
-	OnReturn *ebpf.Program `ebpf:"on_return"`
-}
-
-func (p *callsPrograms) Close() error {
-	return _CallsClose(
-		p.OnCall,
-		p.OnReturn,
-	)
-}
-
-func _CallsClose(closers ...io.Closer) error {
-	for _, closer := range closers {
-		if err := closer.Close(); err != nil {
-			return err
-		}
-	}
-	return nil
 }

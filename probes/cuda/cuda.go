@@ -26,18 +26,27 @@ import (
 // Probe counts CUDA calls. Its methods are called from one goroutine.
 type Probe struct {
 	*uprobe.Client
-	objs      callsObjects
+	objs      objects
 	processes map[int32]*process
 	epochs    uint64
 	walks     uint64 // over the table of threads
 	lost      uint64
 }
 
+// objects are of bpf/cuda.bpf.c.
+type objects struct {
+	Processes    *ebpf.Map     `ebpf:"processes"`
+	ThreadLimits *ebpf.Map     `ebpf:"thread_limits"`
+	Threads      *ebpf.Map     `ebpf:"threads"`
+	OnCall       *ebpf.Program `ebpf:"on_call"`
+	OnReturn     *ebpf.Program `ebpf:"on_return"`
+}
+
 // New loads the programs; nothing is attached before a process needs it. The
 // finder is shared with other probes and closed after them.
 func New(f *uprobe.Finder) (*Probe, error) {
 	p := &Probe{processes: map[int32]*process{}}
-	if err := f.Load("cuda", loadCalls, &p.objs, nil); err != nil {
+	if err := f.Load("cuda", _CallsBytes, &p.objs, nil); err != nil {
 		return nil, err
 	}
 	hook := func(i int, name, what string) uprobe.Hook {
@@ -53,7 +62,7 @@ func New(f *uprobe.Finder) (*Probe, error) {
 		},
 		Marks: []string{virtualSymbol},
 		Room:  int(p.objs.Processes.MaxEntries()), Enter: p.enter, Leave: p.leave, Hits: p.hits,
-		Maps: []*ebpf.Map{p.objs.Processes, p.objs.Threads, p.objs.ThreadLimits}, Objects: &p.objs,
+		Objects: &p.objs,
 	})
 	return p, nil
 }

@@ -4,11 +4,7 @@
 package kernel
 
 import (
-	"bytes"
-	"fmt"
 	"structs"
-
-	"github.com/cilium/ebpf"
 )
 
 type countersCgroupKey struct {
@@ -56,16 +52,6 @@ type countersRecord struct {
 	Thread      countersThread
 }
 
-type countersRequestStart struct {
-	_         structs.HostLayout
-	IssueNs   uint64
-	Owner     countersSlotRef
-	BytesLeft uint64
-	Bytes     uint64
-	IsWrite   uint32
-	Pad       uint32
-}
-
 type countersSlotRef struct {
 	_    structs.HostLayout
 	Slot uint32
@@ -102,15 +88,4 @@ type countersThread struct {
 	Count          [16]uint64
 	LastNs         [16]uint64
 	Edges          [17]countersEdge
-}
-
-// loadCounters returns the embedded CollectionSpec for counters.
-func loadCounters() (*ebpf.CollectionSpec, error) {
-	reader := bytes.NewReader(_CountersBytes)
-	spec, err := ebpf.LoadCollectionSpecFromReader(reader)
-	if err != nil {
-		return nil, fmt.Errorf("can't load counters: %w", err)
-	}
-
-	return spec, err
 }

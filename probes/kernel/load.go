@@ -42,9 +42,9 @@ type loaded struct {
 // load verifies and attaches the programs. A refused optional program is named
 // in missing; a refused required one ends it.
 func load(opts Options) (*loaded, error) {
-	spec, err := loadCounters()
+	spec, err := bpf.Spec(_CountersBytes)
 	if err != nil {
-		return nil, fmt.Errorf("read the embedded BPF object: %w", err)
+		return nil, err
 	}
 	if err := setConstants(spec, opts); err != nil {
 		return nil, err

@@ -10,6 +10,8 @@ import (
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/asm"
 	"github.com/cilium/ebpf/btf"
+
+	"github.com/trimtab/trimtab/probes/bpf"
 )
 
 func newProbe(t testing.TB, opts Options) *Probe {
@@ -36,7 +38,7 @@ func newProbe(t testing.TB, opts Options) *Probe {
 func specs(t *testing.T) (*ebpf.CollectionSpec, *btf.Spec) {
 	t.Helper()
 	newProbe(t, Options{})
-	programs, err := loadCounters()
+	programs, err := bpf.Spec(_CountersBytes)
 	if err != nil {
 		t.Fatal(err)
 	}

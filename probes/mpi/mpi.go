@@ -42,8 +42,15 @@ var functions = []string{
 // Probe counts the time. Its methods are called from one goroutine.
 type Probe struct {
 	*uprobe.Client
-	objs waitsObjects
+	objs objects
 	told map[int32]*told
+}
+
+// objects are of bpf/mpi.bpf.c.
+type objects struct {
+	Processes *ebpf.Map     `ebpf:"processes"`
+	OnWait    *ebpf.Program `ebpf:"on_wait"`
+	OnReturn  *ebpf.Program `ebpf:"on_return"`
 }
 
 // told is what was told of one process.
@@ -60,7 +67,7 @@ const maxOpen = uint64(time.Minute)
 // with other probes and closed after them.
 func New(f *uprobe.Finder) (*Probe, error) {
 	p := &Probe{told: map[int32]*told{}}
-	if err := f.Load("mpi", loadWaits, &p.objs, nil); err != nil {
+	if err := f.Load("mpi", _WaitsBytes, &p.objs, nil); err != nil {
 		return nil, err
 	}
 	points := map[string]uprobe.Point{}
@@ -76,7 +83,7 @@ func New(f *uprobe.Finder) (*Probe, error) {
 			delete(p.told, pid)
 			_ = p.objs.Processes.Delete(uint32(pid)) // absent is what is wanted
 		},
-		Hits: p.hits, Maps: []*ebpf.Map{p.objs.Processes}, Objects: &p.objs,
+		Hits: p.hits, Objects: &p.objs,
 	})
 	return p, nil
 }

@@ -4,12 +4,7 @@
 package mpi
 
 import (
-	"bytes"
-	"fmt"
-	"io"
 	"structs"
-
-	"github.com/cilium/ebpf"
 )
 
 type waitsProcess struct {
@@ -23,74 +18,4 @@ type waitsProcess struct {
 	Returns uint64
 	LastNs  uint64
 	LastOf  uint64
-}
-
-// loadWaits returns the embedded CollectionSpec for waits.
-func loadWaits() (*ebpf.CollectionSpec, error) {
-	reader := bytes.NewReader(_WaitsBytes)
-	spec, err := ebpf.LoadCollectionSpecFromReader(reader)
-	if err != nil {
-		return nil, fmt.Errorf("can't load waits: %w", err)
-	}
-
-	return spec, err
-}
-
-// waitsObjects contains all objects after they have been loaded into the kernel.
-//
-// It can be passed to ebpf.CollectionSpec.LoadAndAssign.
-type waitsObjects struct {
-	waitsPrograms
-	waitsMaps
-	waitsVariables
-}
-
-func (o *waitsObjects) Close() error {
-	return _WaitsClose(
-		&o.waitsPrograms,
-		&o.waitsMaps,
-	)
-}
-
-// waitsMaps contains all maps after they have been loaded into the kernel.
-//
-// It can be passed to ebpf.CollectionSpec.LoadAndAssign.
-type waitsMaps struct {
-	Processes *ebpf.Map `ebpf:"processes"`
-}
-
-func (m *waitsMaps) Close() error {
-	return _WaitsClose(
-		m.Processes,
-	)
-}
-
-// waitsVariables contains all global variables after they have been loaded into the kernel.
-//
-// It can be passed to ebpf.CollectionSpec.LoadAndAssign.
-type waitsVariables struct {
-}
-
-// waitsPrograms contains all programs after they have been loaded into the kernel.
-//
-// It can be passed to ebpf.CollectionSpec.LoadAndAssign.
-type waitsPrograms struct {
-	OnReturn *ebpf.Program `ebpf:"on_return"`
-	OnWait   *ebpf.Program `ebpf:"on_wait"`
-}
-
-func (p *waitsPrograms) Close() error {
-	return _WaitsClose(
-		p.OnReturn,
-		p.OnWait,
-	)
-}
-
-func _WaitsClose(closers ...io.Closer) error {
-	for _, closer := range closers {
-		if err := closer.Close(); err != nil {
-			return err
-		}
-	}
-	return nil
 }

@@ -4,12 +4,7 @@
 package nccl
 
 import (
-	"bytes"
-	"fmt"
-	"io"
 	"structs"
-
-	"github.com/cilium/ebpf"
 )
 
 type collectivesJob struct {
@@ -19,97 +14,4 @@ type collectivesJob struct {
 	Hits   [2]uint64
 	LastNs uint64
 	Size   uint64
-}
-
-type collectivesProcess struct {
-	_          structs.HostLayout
-	Epoch      uint64
-	Kernels    [3]uint64
-	Graphs     [3]uint64
-	Copies     [3][5]uint64
-	Bytes      [3][5]uint64
-	Hits       [4][2]uint64
-	Returns    [4]uint64
-	Lost       uint64
-	Entered    uint64
-	LastNs     uint64
-	Trampoline uint64
-	Heads      [4]uint64
-	Marks      [4][64]struct {
-		_        structs.HostLayout
-		AtNs     uint64
-		Launches uint64
-		Tid      uint32
-		Seq      uint32
-	}
-}
-
-// loadCollectives returns the embedded CollectionSpec for collectives.
-func loadCollectives() (*ebpf.CollectionSpec, error) {
-	reader := bytes.NewReader(_CollectivesBytes)
-	spec, err := ebpf.LoadCollectionSpecFromReader(reader)
-	if err != nil {
-		return nil, fmt.Errorf("can't load collectives: %w", err)
-	}
-
-	return spec, err
-}
-
-// collectivesObjects contains all objects after they have been loaded into the kernel.
-//
-// It can be passed to ebpf.CollectionSpec.LoadAndAssign.
-type collectivesObjects struct {
-	collectivesPrograms
-	collectivesMaps
-	collectivesVariables
-}
-
-func (o *collectivesObjects) Close() error {
-	return _CollectivesClose(
-		&o.collectivesPrograms,
-		&o.collectivesMaps,
-	)
-}
-
-// collectivesMaps contains all maps after they have been loaded into the kernel.
-//
-// It can be passed to ebpf.CollectionSpec.LoadAndAssign.
-type collectivesMaps struct {
-	Jobs      *ebpf.Map `ebpf:"jobs"`
-	Processes *ebpf.Map `ebpf:"processes"`
-}
-
-func (m *collectivesMaps) Close() error {
-	return _CollectivesClose(
-		m.Jobs,
-		m.Processes,
-	)
-}
-
-// collectivesVariables contains all global variables after they have been loaded into the kernel.
-//
-// It can be passed to ebpf.CollectionSpec.LoadAndAssign.
-type collectivesVariables struct {
-}
-
-// collectivesPrograms contains all programs after they have been loaded into the kernel.
-//
-// It can be passed to ebpf.CollectionSpec.LoadAndAssign.
-type collectivesPrograms struct {
-	OnCollective *ebpf.Program `ebpf:"on_collective"`
-}
-
-func (p *collectivesPrograms) Close() error {
-	return _CollectivesClose(
-		p.OnCollective,
-	)
-}
-
-func _CollectivesClose(closers ...io.Closer) error {
-	for _, closer := range closers {
-		if err := closer.Close(); err != nil {
-			return err
-		}
-	}
-	return nil
 }

@@ -21,7 +21,13 @@ import (
 // Probe counts collectives. Its methods are called from one goroutine.
 type Probe struct {
 	*uprobe.Client
-	objs collectivesObjects
+	objs objects
+}
+
+// objects are of bpf/nccl.bpf.c, but for the map of processes, which is the CUDA probe's.
+type objects struct {
+	Jobs         *ebpf.Map     `ebpf:"jobs"`
+	OnCollective *ebpf.Program `ebpf:"on_collective"`
 }
 
 // New loads the program; nothing is attached before a process needs it. The finder
@@ -33,7 +39,7 @@ func New(f *uprobe.Finder, processes *ebpf.Map) (*Probe, error) {
 		opts.MapReplacements = map[string]*ebpf.Map{"processes": processes}
 	}
 	p := &Probe{}
-	if err := f.Load("nccl", loadCollectives, &p.objs, &opts); err != nil {
+	if err := f.Load("nccl", _CollectivesBytes, &p.objs, &opts); err != nil {
 		return nil, err
 	}
 	p.Client = f.Add(uprobe.Spec{
@@ -43,8 +49,7 @@ func New(f *uprobe.Finder, processes *ebpf.Map) (*Probe, error) {
 		Enter: func(pid int32) error { return p.objs.Jobs.Put(uint32(pid), collectivesJob{}) },
 		// Absent is what is wanted.
 		Leave: func(pid int32) { _ = p.objs.Jobs.Delete(uint32(pid)) },
-		Hits:  p.hits,
-		Maps:  []*ebpf.Map{p.objs.Jobs}, Objects: &p.objs,
+		Hits:  p.hits, Objects: &p.objs,
 	})
 	return p, nil
 }

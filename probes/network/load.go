@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/link"
 	"github.com/cilium/ebpf/ringbuf"
 
@@ -12,19 +13,31 @@ import (
 
 // loaded is what the kernel accepted.
 type loaded struct {
-	objs    socketsObjects
+	objs    objects
 	iter    *link.Iter
 	onState link.Link       // nil: refused
 	closed  *ringbuf.Reader // nil with onState
 	missing []string
 }
 
+// objects are of bpf/network.bpf.c.
+type objects struct {
+	Closed      *ebpf.Map      `ebpf:"closed"`
+	Containers  *ebpf.Map      `ebpf:"containers"`
+	Passes      *ebpf.Map      `ebpf:"passes"`
+	Watched     *ebpf.Map      `ebpf:"watched"`
+	LostTotal   *ebpf.Variable `ebpf:"lost_total"`
+	Pass        *ebpf.Variable `ebpf:"pass"`
+	OnState     *ebpf.Program  `ebpf:"on_state"`
+	ReadSockets *ebpf.Program  `ebpf:"read_sockets"`
+}
+
 // load verifies and attaches. Without the final counters of sockets that close,
 // what they moved since the last reading is lost, and said.
 func load(opts Options) (*loaded, error) {
-	spec, err := loadSockets()
+	spec, err := bpf.Spec(_SocketsBytes)
 	if err != nil {
-		return nil, fmt.Errorf("read the embedded BPF object: %w", err)
+		return nil, err
 	}
 	constants := map[string]any{"tasks_by_v1_cpu": opts.TasksByV1CPU}
 	if opts.maxRecords > 0 {
@@ -67,5 +80,5 @@ func (l *loaded) close() error {
 	if l.iter != nil {
 		errs = append(errs, l.iter.Close())
 	}
-	return errors.Join(append(errs, l.objs.Close())...)
+	return errors.Join(append(errs, bpf.Close(&l.objs))...)
 }

@@ -245,7 +245,7 @@ func (p *Probe) Cost() probes.Cost {
 		return probes.Cost{}
 	}
 	var cost probes.Cost
-	cost.MapBytes = bpf.MapBytes(p.loaded.objs.Watched, p.loaded.objs.Containers, p.loaded.objs.Passes, p.loaded.objs.Closed)
+	cost.MapBytes = bpf.ObjectBytes(&p.loaded.objs)
 	_ = p.loaded.objs.LostTotal.Get(&cost.Lost) // 0 where it cannot be read
 	return cost
 }

@@ -4,13 +4,8 @@
 package network
 
 import (
-	"bytes"
 	_ "embed"
-	"fmt"
-	"io"
 	"structs"
-
-	"github.com/cilium/ebpf"
 )
 
 type socketsCgroupKey struct {
@@ -18,24 +13,6 @@ type socketsCgroupKey struct {
 	Id   uint64
 	Tree uint32
 	Pad  uint32
-}
-
-type socketsContainer struct {
-	_             structs.HostLayout
-	Gen           uint32
-	BlockByCgroup uint32
-	Threads       uint64
-	Lost          uint64
-	Reads         uint64
-	ReadBytes     uint64
-	ReadNs        uint64
-	Writes        uint64
-	WriteBytes    uint64
-	WriteNs       uint64
-	Requests      uint64
-	ExitBytes     uint64
-	ExitTurn      uint32
-	Pad           uint32
 }
 
 type socketsPassCount struct {
@@ -70,88 +47,6 @@ type socketsSockRecord struct {
 	Pad         [2]uint8
 	NowTicks    uint32
 	Chrono      [3]uint32
-}
-
-// loadSockets returns the embedded CollectionSpec for sockets.
-func loadSockets() (*ebpf.CollectionSpec, error) {
-	reader := bytes.NewReader(_SocketsBytes)
-	spec, err := ebpf.LoadCollectionSpecFromReader(reader)
-	if err != nil {
-		return nil, fmt.Errorf("can't load sockets: %w", err)
-	}
-
-	return spec, err
-}
-
-// socketsObjects contains all objects after they have been loaded into the kernel.
-//
-// It can be passed to ebpf.CollectionSpec.LoadAndAssign.
-type socketsObjects struct {
-	socketsPrograms
-	socketsMaps
-	socketsVariables
-}
-
-func (o *socketsObjects) Close() error {
-	return _SocketsClose(
-		&o.socketsPrograms,
-		&o.socketsMaps,
-	)
-}
-
-// socketsMaps contains all maps after they have been loaded into the kernel.
-//
-// It can be passed to ebpf.CollectionSpec.LoadAndAssign.
-type socketsMaps struct {
-	Closed     *ebpf.Map `ebpf:"closed"`
-	Containers *ebpf.Map `ebpf:"containers"`
-	Passes     *ebpf.Map `ebpf:"passes"`
-	Watched    *ebpf.Map `ebpf:"watched"`
-}
-
-func (m *socketsMaps) Close() error {
-	return _SocketsClose(
-		m.Closed,
-		m.Containers,
-		m.Passes,
-		m.Watched,
-	)
-}
-
-// socketsVariables contains all global variables after they have been loaded into the kernel.
-//
-// It can be passed to ebpf.CollectionSpec.LoadAndAssign.
-type socketsVariables struct {
-	At           *ebpf.Variable `ebpf:"at"`
-	LostTotal    *ebpf.Variable `ebpf:"lost_total"`
-	MaxRecords   *ebpf.Variable `ebpf:"max_records"`
-	Pass         *ebpf.Variable `ebpf:"pass"`
-	TasksByV1Cpu *ebpf.Variable `ebpf:"tasks_by_v1_cpu"`
-	UnusedRecord *ebpf.Variable `ebpf:"unused_record"`
-}
-
-// socketsPrograms contains all programs after they have been loaded into the kernel.
-//
-// It can be passed to ebpf.CollectionSpec.LoadAndAssign.
-type socketsPrograms struct {
-	OnState     *ebpf.Program `ebpf:"on_state"`
-	ReadSockets *ebpf.Program `ebpf:"read_sockets"`
-}
-
-func (p *socketsPrograms) Close() error {
-	return _SocketsClose(
-		p.OnState,
-		p.ReadSockets,
-	)
-}
-
-func _SocketsClose(closers ...io.Closer) error {
-	for _, closer := range closers {
-		if err := closer.Close(); err != nil {
-			return err
-		}
-	}
-	return nil
 }
 
 // Do not access this directly.

@@ -4,13 +4,8 @@
 package rate
 
 import (
-	"bytes"
 	_ "embed"
-	"fmt"
-	"io"
 	"structs"
-
-	"github.com/cilium/ebpf"
 )
 
 type filterCgroupKey struct {
@@ -25,79 +20,6 @@ type filterRoom struct {
 	FullNs  uint64
 	Sent    uint64
 	Refused uint64
-}
-
-// loadFilter returns the embedded CollectionSpec for filter.
-func loadFilter() (*ebpf.CollectionSpec, error) {
-	reader := bytes.NewReader(_FilterBytes)
-	spec, err := ebpf.LoadCollectionSpecFromReader(reader)
-	if err != nil {
-		return nil, fmt.Errorf("can't load filter: %w", err)
-	}
-
-	return spec, err
-}
-
-// filterObjects contains all objects after they have been loaded into the kernel.
-//
-// It can be passed to ebpf.CollectionSpec.LoadAndAssign.
-type filterObjects struct {
-	filterPrograms
-	filterMaps
-	filterVariables
-}
-
-func (o *filterObjects) Close() error {
-	return _FilterClose(
-		&o.filterPrograms,
-		&o.filterMaps,
-	)
-}
-
-// filterMaps contains all maps after they have been loaded into the kernel.
-//
-// It can be passed to ebpf.CollectionSpec.LoadAndAssign.
-type filterMaps struct {
-	Rooms *ebpf.Map `ebpf:"rooms"`
-}
-
-func (m *filterMaps) Close() error {
-	return _FilterClose(
-		m.Rooms,
-	)
-}
-
-// filterVariables contains all global variables after they have been loaded into the kernel.
-//
-// It can be passed to ebpf.CollectionSpec.LoadAndAssign.
-type filterVariables struct {
-	EveryNs      *ebpf.Variable `ebpf:"every_ns"`
-	Foreign      *ebpf.Variable `ebpf:"foreign"`
-	Refused      *ebpf.Variable `ebpf:"refused"`
-	Sent         *ebpf.Variable `ebpf:"sent"`
-	TasksByV1Cpu *ebpf.Variable `ebpf:"tasks_by_v1_cpu"`
-}
-
-// filterPrograms contains all programs after they have been loaded into the kernel.
-//
-// It can be passed to ebpf.CollectionSpec.LoadAndAssign.
-type filterPrograms struct {
-	Admit *ebpf.Program `ebpf:"admit"`
-}
-
-func (p *filterPrograms) Close() error {
-	return _FilterClose(
-		p.Admit,
-	)
-}
-
-func _FilterClose(closers ...io.Closer) error {
-	for _, closer := range closers {
-		if err := closer.Close(); err != nil {
-			return err
-		}
-	}
-	return nil
 }
 
 // Do not access this directly.

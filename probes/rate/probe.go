@@ -203,7 +203,7 @@ func (p *Probe) Cost() probes.Cost {
 	}
 	cost := probes.Cost{Lost: p.listener.lost()}
 	if s := p.listener.shares; s != nil {
-		cost.MapBytes = bpf.MapBytes(s.objs.Rooms)
+		cost.MapBytes = bpf.ObjectBytes(&s.objs)
 	}
 	return cost
 }

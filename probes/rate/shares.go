@@ -8,6 +8,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/cilium/ebpf"
 	"golang.org/x/sys/unix"
 
 	"github.com/trimtab/trimtab/probes"
@@ -20,7 +21,7 @@ const dealEvery = 500 * time.Millisecond
 // shares is the socket's filter, bpf/rate.bpf.c: what a container sends beyond its share takes
 // no place in the queue. It is used from the probe's goroutine.
 type shares struct {
-	objs  filterObjects
+	objs  objects
 	rooms map[string]*room // by container
 	dealt time.Time
 	sent  uint64 // then, of all containers
@@ -28,6 +29,16 @@ type shares struct {
 	refused uint64
 	calm    bool // nobody flooded then
 	tell    func(key, problem string)
+}
+
+// objects are of bpf/rate.bpf.c.
+type objects struct {
+	Rooms   *ebpf.Map      `ebpf:"rooms"`
+	EveryNs *ebpf.Variable `ebpf:"every_ns"`
+	Foreign *ebpf.Variable `ebpf:"foreign"`
+	Refused *ebpf.Variable `ebpf:"refused"`
+	Sent    *ebpf.Variable `ebpf:"sent"`
+	Admit   *ebpf.Program  `ebpf:"admit"`
 }
 
 // room is what the kernel counted of one container at the latest deal.
@@ -39,9 +50,9 @@ type room struct {
 
 // newShares puts the filter on the socket.
 func newShares(conn *net.UnixConn, v1 bool, tell func(key, problem string)) (*shares, error) {
-	spec, err := loadFilter()
+	spec, err := bpf.Spec(_FilterBytes)
 	if err != nil {
-		return nil, fmt.Errorf("read the embedded BPF object: %w", err)
+		return nil, err
 	}
 	if err := bpf.SetConstants(spec, map[string]any{"tasks_by_v1_cpu": v1}); err != nil {
 		return nil, err
@@ -59,7 +70,7 @@ func newShares(conn *net.UnixConn, v1 bool, tell func(key, problem string)) (*sh
 		err = errors.Join(err, setErr)
 	}
 	if err != nil {
-		return nil, errors.Join(fmt.Errorf("filter the socket: %w", err), s.objs.Close())
+		return nil, errors.Join(fmt.Errorf("filter the socket: %w", err), s.close())
 	}
 	return s, nil
 }
@@ -155,4 +166,4 @@ func level(wishes []float64, total float64) float64 {
 	return math.Inf(1)
 }
 
-func (s *shares) close() error { return s.objs.Close() }
+func (s *shares) close() error { return bpf.Close(&s.objs) }

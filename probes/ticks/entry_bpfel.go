@@ -4,13 +4,8 @@
 package ticks
 
 import (
-	"bytes"
 	_ "embed"
-	"fmt"
-	"io"
 	"structs"
-
-	"github.com/cilium/ebpf"
 )
 
 type entryTicks struct {
@@ -18,74 +13,6 @@ type entryTicks struct {
 	Count   [2][24]uint64
 	LastNs  [24]uint64
 	Stepped uint64
-}
-
-// loadEntry returns the embedded CollectionSpec for entry.
-func loadEntry() (*ebpf.CollectionSpec, error) {
-	reader := bytes.NewReader(_EntryBytes)
-	spec, err := ebpf.LoadCollectionSpecFromReader(reader)
-	if err != nil {
-		return nil, fmt.Errorf("can't load entry: %w", err)
-	}
-
-	return spec, err
-}
-
-// entryObjects contains all objects after they have been loaded into the kernel.
-//
-// It can be passed to ebpf.CollectionSpec.LoadAndAssign.
-type entryObjects struct {
-	entryPrograms
-	entryMaps
-	entryVariables
-}
-
-func (o *entryObjects) Close() error {
-	return _EntryClose(
-		&o.entryPrograms,
-		&o.entryMaps,
-	)
-}
-
-// entryMaps contains all maps after they have been loaded into the kernel.
-//
-// It can be passed to ebpf.CollectionSpec.LoadAndAssign.
-type entryMaps struct {
-	Processes *ebpf.Map `ebpf:"processes"`
-}
-
-func (m *entryMaps) Close() error {
-	return _EntryClose(
-		m.Processes,
-	)
-}
-
-// entryVariables contains all global variables after they have been loaded into the kernel.
-//
-// It can be passed to ebpf.CollectionSpec.LoadAndAssign.
-type entryVariables struct {
-}
-
-// entryPrograms contains all programs after they have been loaded into the kernel.
-//
-// It can be passed to ebpf.CollectionSpec.LoadAndAssign.
-type entryPrograms struct {
-	OnEntry *ebpf.Program `ebpf:"on_entry"`
-}
-
-func (p *entryPrograms) Close() error {
-	return _EntryClose(
-		p.OnEntry,
-	)
-}
-
-func _EntryClose(closers ...io.Closer) error {
-	for _, closer := range closers {
-		if err := closer.Close(); err != nil {
-			return err
-		}
-	}
-	return nil
 }
 
 // Do not access this directly.

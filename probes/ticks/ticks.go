@@ -21,9 +21,15 @@ import (
 // no rate: the agent thins these last, or to 0.
 type Probe struct {
 	*uprobe.Client
-	objs entryObjects
+	objs objects
 	rows []row
 	seen map[int32][]tally // of processes, by row, as of the latest Read
+}
+
+// objects are of bpf/ticks.bpf.c.
+type objects struct {
+	Processes *ebpf.Map     `ebpf:"processes"`
+	OnEntry   *ebpf.Program `ebpf:"on_entry"`
 }
 
 // tally is what was counted of one row in one process. Two versions of a framework may be mapped in
@@ -45,7 +51,7 @@ type row struct {
 // finder is shared with other probes and closed after them.
 func New(f *uprobe.Finder) (*Probe, error) {
 	p := &Probe{seen: map[int32][]tally{}}
-	if err := f.Load("ticks", loadEntry, &p.objs, nil); err != nil {
+	if err := f.Load("ticks", _EntryBytes, &p.objs, nil); err != nil {
 		return nil, err
 	}
 	wanted := p.table(probes.CountedEvents())
@@ -53,7 +59,7 @@ func New(f *uprobe.Finder) (*Probe, error) {
 	wanted.Enter = p.enter
 	wanted.Leave = p.leave
 	wanted.Hits = func(pid int32, hook int) uprobe.Hits { return p.seen[pid][hook].hits }
-	wanted.Maps, wanted.Objects = []*ebpf.Map{p.objs.Processes}, &p.objs
+	wanted.Objects = &p.objs
 	p.Client = f.Add(wanted)
 	return p, nil
 }

@@ -84,7 +84,7 @@ func (c *Client) Close() error {
 	c.finder.clients = slices.DeleteFunc(c.finder.clients, func(o *Client) bool { return o == c })
 	c.finder.settle()
 	c.finder.closers.Wait()
-	return c.spec.Objects.Close()
+	return bpf.Close(c.spec.Objects)
 }
 
 // Scan looks at processes that are due, and waits for that a tenth of a second at the
@@ -282,7 +282,7 @@ func (c *Client) Cost() (cost probes.Cost) {
 	if f := c.finder; len(f.clients) > 0 && f.clients[0] == c {
 		cost.ChildNs = uint64(f.reader.Spent())
 	}
-	cost.MapBytes = bpf.MapBytes(c.spec.Maps...)
+	cost.MapBytes = bpf.ObjectBytes(c.spec.Objects)
 	return cost
 }
 

@@ -66,8 +66,6 @@ type counting struct {
 	Count *ebpf.Program `ebpf:"count"`
 }
 
-func (o *counting) Close() error { return o.Count.Close() }
-
 func (c *counter) load() *counting {
 	c.t.Helper()
 	spec := &ebpf.ProgramSpec{Type: ebpf.Kprobe, License: "Dual BSD/GPL", Instructions: asm.Instructions{
@@ -77,9 +75,7 @@ func (c *counter) load() *counting {
 		asm.AddAtomic.Mem(asm.R0, asm.R1, asm.DWord, 0), asm.Mov.Imm(asm.R0, 0).WithSymbol("out"), asm.Return(),
 	}}
 	objects := &counting{}
-	if err := c.finder.Load("test", func() (*ebpf.CollectionSpec, error) {
-		return &ebpf.CollectionSpec{Programs: map[string]*ebpf.ProgramSpec{"count": spec}}, nil
-	}, objects, nil); err != nil {
+	if err := c.finder.load("test", &ebpf.CollectionSpec{Programs: map[string]*ebpf.ProgramSpec{"count": spec}}, objects, nil); err != nil {
 		c.t.Fatal(err)
 	}
 	return objects

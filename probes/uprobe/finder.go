@@ -13,6 +13,7 @@ import (
 	"github.com/cilium/ebpf/link"
 
 	"github.com/trimtab/trimtab/probes"
+	"github.com/trimtab/trimtab/probes/bpf"
 	"github.com/trimtab/trimtab/probes/procfs"
 	"github.com/trimtab/trimtab/probes/uprobe/symbols"
 )
@@ -116,11 +117,15 @@ func NewFinder() *Finder {
 func (f *Finder) HashLibraries(hash func(text string) string) { f.hash = hash }
 
 // Load loads a probe's programs and maps into its objects, for the finder's way of attaching.
-func (f *Finder) Load(probe string, load func() (*ebpf.CollectionSpec, error), objects any, opts *ebpf.CollectionOptions) error {
-	spec, err := load()
+func (f *Finder) Load(probe string, object []byte, objects any, opts *ebpf.CollectionOptions) error {
+	spec, err := bpf.Spec(object)
 	if err != nil {
 		return fmt.Errorf("%s probe: %w", probe, err)
 	}
+	return f.load(probe, spec, objects, opts)
+}
+
+func (f *Finder) load(probe string, spec *ebpf.CollectionSpec, objects any, opts *ebpf.CollectionOptions) error {
 	f.attacher.prepare(spec)
 	if err := spec.LoadAndAssign(objects, opts); err != nil {
 		return fmt.Errorf("%s probe: load: %w; needs Linux 5.15 with BTF, CONFIG_UPROBE_EVENTS, CAP_BPF and CAP_PERFMON", probe, err)

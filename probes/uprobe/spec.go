@@ -1,7 +1,6 @@
 package uprobe
 
 import (
-	"io"
 	"slices"
 	"strings"
 
@@ -32,10 +31,8 @@ type Spec struct {
 	Leave func(pid int32)
 	// Hits returns what a hook (by index) hit in a process so far.
 	Hits func(pid int32, hook int) Hits
-	// Maps are told of by Cost.
-	Maps []*ebpf.Map
-	// Objects are the programs and maps, which Close unloads.
-	Objects io.Closer
+	// Objects points to a struct of the programs and maps, which Close unloads and Cost tells of.
+	Objects any
 }
 
 // Hook is a set of functions that is switched on and off together. Hooks of one
