@@ -233,10 +233,11 @@ func TestAttachReadsNothing(t *testing.T) {
 	}
 	defer file.Close()
 	a := newAttacher()
-	prog, err := pricingProgram(a)
+	prog, hits, err := hitProgram(a)
 	if err != nil {
 		t.Fatal(err)
 	}
+	defer hits.Close()
 	defer prog.Close()
 	links, err := a.attach(int(file.Fd()), 0, prog, []point{{offset: 64}}, false)
 	if err := errors.Join(err, closeAll(links)); err != nil {

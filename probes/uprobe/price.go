@@ -70,10 +70,11 @@ const (
 // because a return probe changes return addresses on the stack, which Go's runtime
 // reads.
 func measureCost(ctx context.Context, a attacher) (ProbeCost, error) {
-	prog, err := pricingProgram(a)
+	prog, hits, err := hitProgram(a)
 	if err != nil {
 		return ProbeCost{}, fmt.Errorf("measure the cost of a hit: %w", err)
 	}
+	defer hits.Close()
 	defer prog.Close()
 	var cost ProbeCost
 	for _, stepped := range []bool{false, true} {
@@ -91,27 +92,31 @@ func measureCost(ctx context.Context, a attacher) (ProbeCost, error) {
 	return cost, nil
 }
 
-// pricingProgram does what the probes' programs begin with: a lookup by process.
-func pricingProgram(a attacher) (*ebpf.Program, error) {
-	m, err := ebpf.NewMap(&ebpf.MapSpec{Type: ebpf.Hash, KeySize: 4, ValueSize: 8, MaxEntries: 1})
+// hitProgram does what the probes' programs do: it asks whose the hit is, and when, and counts it, at key 0.
+func hitProgram(a attacher) (prog *ebpf.Program, hits *ebpf.Map, err error) {
+	hits, err = ebpf.NewMap(&ebpf.MapSpec{Type: ebpf.Hash, KeySize: 4, ValueSize: 8, Contents: []ebpf.MapKV{{Key: uint32(0), Value: uint64(0)}}, MaxEntries: 1})
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	defer m.Close() // the program holds it
 	spec := &ebpf.ProgramSpec{Type: ebpf.Kprobe, License: "Dual BSD/GPL", Instructions: asm.Instructions{
 		asm.FnGetCurrentPidTgid.Call(),
-		asm.RSh.Imm(asm.R0, 32),
-		asm.StoreMem(asm.RFP, -4, asm.R0, asm.Word),
+		asm.FnKtimeGetNs.Call(),
+		asm.StoreImm(asm.RFP, -4, 0, asm.Word),
 		asm.Mov.Reg(asm.R2, asm.RFP),
 		asm.Add.Imm(asm.R2, -4),
-		asm.LoadMapPtr(asm.R1, m.FD()),
+		asm.LoadMapPtr(asm.R1, hits.FD()),
 		asm.FnMapLookupElem.Call(),
-		asm.FnKtimeGetNs.Call(),
-		asm.Mov.Imm(asm.R0, 0),
+		asm.JEq.Imm(asm.R0, 0, "out"),
+		asm.Mov.Imm(asm.R1, 1),
+		asm.AddAtomic.Mem(asm.R0, asm.R1, asm.DWord, 0),
+		asm.Mov.Imm(asm.R0, 0).WithSymbol("out"),
 		asm.Return(),
 	}}
-	a.prepare(&ebpf.CollectionSpec{Programs: map[string]*ebpf.ProgramSpec{"price": spec}})
-	return ebpf.NewProgram(spec)
+	a.prepare(&ebpf.CollectionSpec{Programs: map[string]*ebpf.ProgramSpec{"hit": spec}})
+	if prog, err = ebpf.NewProgram(spec); err != nil {
+		return nil, nil, errors.Join(err, hits.Close())
+	}
+	return prog, hits, nil
 }
 
 // priceOf returns what a call costs more with an entry probe, and with a return

@@ -10,8 +10,6 @@ import (
 	"time"
 	"unsafe"
 
-	"github.com/cilium/ebpf"
-	"github.com/cilium/ebpf/asm"
 	"github.com/cilium/ebpf/features"
 	"golang.org/x/sys/unix"
 
@@ -74,15 +72,11 @@ func tryReturns(a attacher) error {
 
 // diesOfReturn runs a child that returns from a probed function and may not make one system call.
 func diesOfReturn(ctx context.Context, a attacher, refused uint32) (died bool, err error) {
-	hits, err := ebpf.NewMap(&ebpf.MapSpec{Type: ebpf.Array, KeySize: 4, ValueSize: 8, MaxEntries: 1})
+	prog, hits, err := hitProgram(a)
 	if err != nil {
 		return false, err
 	}
 	defer hits.Close()
-	prog, err := countingProgram(a, hits)
-	if err != nil {
-		return false, err
-	}
 	defer prog.Close()
 	code, at := priceProgram(1, false)
 	file, err := sealedFile(code)
@@ -106,24 +100,6 @@ func diesOfReturn(ctx context.Context, a attacher, refused uint32) (died bool, e
 		}
 	}
 	return false, err
-}
-
-// countingProgram counts its hits in the one place of an array.
-func countingProgram(a attacher, hits *ebpf.Map) (*ebpf.Program, error) {
-	spec := &ebpf.ProgramSpec{Type: ebpf.Kprobe, License: "Dual BSD/GPL", Instructions: asm.Instructions{
-		asm.StoreImm(asm.RFP, -4, 0, asm.Word),
-		asm.Mov.Reg(asm.R2, asm.RFP),
-		asm.Add.Imm(asm.R2, -4),
-		asm.LoadMapPtr(asm.R1, hits.FD()),
-		asm.FnMapLookupElem.Call(),
-		asm.JEq.Imm(asm.R0, 0, "out"),
-		asm.Mov.Imm(asm.R1, 1),
-		asm.AddAtomic.Mem(asm.R0, asm.R1, asm.DWord, 0),
-		asm.Mov.Imm(asm.R0, 0).WithSymbol("out"),
-		asm.Return(),
-	}}
-	a.prepare(&ebpf.CollectionSpec{Programs: map[string]*ebpf.ProgramSpec{"count": spec}})
-	return ebpf.NewProgram(spec)
 }
 
 // runRefused runs a file under a filter that refuses one system call, which stays on the thread.
