@@ -10,9 +10,6 @@ import (
 	"github.com/trimtab/trimtab/probes"
 )
 
-// maxCached PIDs are remembered before the memory is begun anew.
-const maxCached = 8192
-
 // Owners maps host PIDs to containers by their cgroups. Its methods may be called
 // from any goroutine.
 type Owners struct {
@@ -20,7 +17,6 @@ type Owners struct {
 	mu       sync.Mutex
 	known    map[string]ownGroups  // by container
 	groups   map[membership]string // cgroup → container
-	cache    map[holder]string
 }
 
 // ownGroups are the cgroups of one container, and the init process they were found by.
@@ -29,14 +25,9 @@ type ownGroups struct {
 	groups  []membership
 }
 
-type holder struct {
-	pid       int32
-	startTick uint64 // a PID that is used again is another process
-}
-
 // NewOwners reads procRoot, "/proc" but for tests.
 func NewOwners(procRoot string) *Owners {
-	return &Owners{procRoot: procRoot, known: map[string]ownGroups{}, groups: map[membership]string{}, cache: map[holder]string{}}
+	return &Owners{procRoot: procRoot, known: map[string]ownGroups{}, groups: map[membership]string{}}
 }
 
 // Set names all running containers, watched or not. The error tells whose cgroups
@@ -61,7 +52,6 @@ func (o *Owners) Set(targets []probes.Target) error {
 	if changed {
 		o.known = known
 		clear(o.groups)
-		clear(o.cache)
 		for key, own := range known {
 			for _, g := range own.groups {
 				o.groups[g] = key
@@ -101,29 +91,12 @@ func (o *Owners) find(t probes.Target) ([]membership, error) {
 
 // Key is the container of a process; "": the host's, unknown, or gone.
 func (o *Owners) Key(pid int32) string {
-	stat, err := ReadStat(o.procRoot, pid)
+	groups, err := memberships(o.procRoot, pid)
 	if err != nil {
 		return ""
 	}
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	id := holder{pid, stat.StartTick}
-	if key, ok := o.cache[id]; ok {
-		return key
-	}
-	groups, err := memberships(o.procRoot, pid)
-	if err != nil {
-		return ""
-	}
-	key := o.lookUp(groups)
-	if len(o.cache) >= maxCached {
-		clear(o.cache)
-	}
-	o.cache[id] = key
-	return key
-}
-
-func (o *Owners) lookUp(groups []membership) string {
 	for _, g := range groups {
 		for p := g.path; len(p) > 1; p = path.Dir(p) {
 			if key, ok := o.groups[membership{g.controllers, p}]; ok {
