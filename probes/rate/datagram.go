@@ -28,7 +28,7 @@ const (
 	// All containers together may send messagesPerS, one of them perContainerPerS: a
 	// trainer says one thing a step. The socket's filter deals them (shares); its bursts,
 	// before the next deal, are read at once up to maxBurst. Where the filter is refused
-	// the socket is read late beyond that, and one container's surplus is not counted.
+	// the socket is read late beyond that, and one that floods costs others theirs.
 	messagesPerS     = 2000
 	perContainerPerS = 500
 	maxBurst         = 4 * messagesPerS
@@ -48,8 +48,8 @@ type listener struct {
 	refusal error   // why
 
 	mu      sync.Mutex
-	senders map[string]*senders
-	dropped uint64 // malformed, or of no watched container
+	senders map[string]map[int32]*counter // by container and process
+	dropped uint64                        // malformed, or of no watched container
 
 	// The goroutine's own.
 	known map[int32]sender
@@ -60,13 +60,6 @@ type listener struct {
 type sender struct {
 	key  string
 	till time.Time
-}
-
-// senders are one container's.
-type senders struct {
-	byTGID map[int32]*counter
-	budget *limit.Limiter
-	floods bool
 }
 
 func listen(opts Options, tell func(key, problem string)) (*listener, error) {
@@ -83,7 +76,7 @@ func listen(opts Options, tell func(key, problem string)) (*listener, error) {
 		return nil, err
 	}
 	l := &listener{conn: conn, path: path, owner: opts.Owner, tell: tell, ended: make(chan struct{}),
-		senders: map[string]*senders{}, known: map[int32]sender{}, all: limit.NewLimiter(messagesPerS, maxBurst)}
+		senders: map[string]map[int32]*counter{}, known: map[int32]sender{}, all: limit.NewLimiter(messagesPerS, maxBurst)}
 	if err := errors.Join(os.Chmod(opts.Dir, 0o755), open(conn, path)); err != nil {
 		return nil, errors.Join(err, conn.Close())
 	}
@@ -125,7 +118,7 @@ func (l *listener) watch(t probes.Target) {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.senders[t.Key] = &senders{byTGID: map[int32]*counter{}, budget: limit.NewLimiter(perContainerPerS, perContainerPerS)}
+	l.senders[t.Key] = map[int32]*counter{}
 }
 
 func (l *listener) unwatch(key string) {
@@ -142,14 +135,11 @@ func (l *listener) readings(key string) map[int32]counter {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	s := l.senders[key]
-	if s == nil || len(s.byTGID) == 0 {
-		return nil
-	}
-	out := make(map[int32]counter, len(s.byTGID))
-	for tgid, c := range s.byTGID {
+	out := make(map[int32]counter, len(s))
+	for tgid, c := range s {
 		out[tgid] = *c
 		if _, err := os.Lstat(procfs.Path("/proc", tgid, "")); errors.Is(err, fs.ErrNotExist) {
-			delete(s.byTGID, tgid)
+			delete(s, tgid)
 		}
 	}
 	return out
@@ -213,43 +203,20 @@ func (l *listener) take(message, oob []byte) {
 		l.dropped++
 		return
 	}
-	if !l.afford(key, s) {
-		return
-	}
-	c := s.byTGID[pid]
+	c := s[pid]
 	if c == nil {
-		if len(s.byTGID) >= maxSenders {
+		if len(s) >= maxSenders {
 			l.dropped++
 			return
 		}
 		c = &counter{}
-		s.byTGID[pid] = c
+		s[pid] = c
 	}
 	if atNs := procfs.MonotonicNs(); numbered {
 		c.step(n, atNs)
 	} else {
 		c.tick(atNs)
 	}
-}
-
-// afford spends of a container's budget, where no filter has; the lock is held.
-func (l *listener) afford(key string, s *senders) bool {
-	if l.shares != nil {
-		return true
-	}
-	if s.budget.Allow() {
-		if s.floods && s.budget.Tokens() > perContainerPerS/2 {
-			s.floods = false
-			l.tell(key, "")
-		}
-		return true
-	}
-	l.dropped++
-	if !s.floods {
-		s.floods = true
-		l.tell(key, fmt.Sprintf("more than %d datagrams a second: the surplus is not counted", perContainerPerS))
-	}
-	return false
 }
 
 // containerOf finds the container that a process is in; "": none.
