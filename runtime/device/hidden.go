@@ -9,6 +9,7 @@ import (
 	"sync"
 
 	"github.com/trimtab/trimtab/runtime"
+	"github.com/trimtab/trimtab/runtime/turns"
 )
 
 // Hidden is what trimtab did to one container's view of its GPUs, and all that is
@@ -63,16 +64,16 @@ type Records interface {
 
 // ledger is the records in force, and turns: rules are written by one at a time.
 type ledger struct {
-	mu         sync.Mutex
-	store      Records          // nil: nothing may be hidden
-	err        error            // of loading: nothing may be written over what could not be read
-	unread     map[string]error // likewise, of single containers
-	all        map[string]Hidden
-	keyedMutex *keyedMutex
+	mu     sync.Mutex
+	store  Records          // nil: nothing may be hidden
+	err    error            // of loading: nothing may be written over what could not be read
+	unread map[string]error // likewise, of single containers
+	all    map[string]Hidden
+	turns  turns.Turns
 }
 
 func openLedger(store Records) *ledger {
-	l := &ledger{store: store, all: map[string]Hidden{}, keyedMutex: newKeyedMutex()}
+	l := &ledger{store: store, all: map[string]Hidden{}}
 	if store == nil {
 		l.err = errors.New("what is hidden cannot be remembered, so nothing is hidden")
 		return l

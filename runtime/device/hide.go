@@ -19,11 +19,11 @@ import (
 // otherwise. A process that opened the device between the check and the write is found
 // by a second check, and the device is shown again.
 func (v *Visibility) Hide(ctx context.Context, c runtime.Container, view runtime.GPUView) (notes []string, err error) {
-	turn, err := v.ledger.keyedMutex.take(ctx, c.Key())
+	turn, err := v.ledger.turns.Take(ctx, c.Key())
 	if err != nil {
 		return nil, fmt.Errorf("container %q: %w", c.Name, err)
 	}
-	defer turn.give()
+	defer turn.Give()
 	before, _ := v.ledger.get(c.Key())
 	target, more, err := v.target(ctx, c, before, view)
 	if err != nil {

@@ -28,11 +28,11 @@ const clockTicks = 100
 // The notes tell people what was found.
 func (v *Visibility) Sweep(ctx context.Context, c runtime.Container, known runtime.GPUView) (done bool, notes []string, err error) {
 	key := c.Key()
-	turn, ok := v.ledger.keyedMutex.try(key)
+	turn, ok := v.ledger.turns.Try(key)
 	if !ok {
 		return false, nil, nil
 	}
-	defer turn.give()
+	defer turn.Give()
 	if _, known := v.ledger.get(key); known || v.ledger.err != nil || v.ledger.unread[key] != nil {
 		return true, nil, nil // its record tells, or would
 	}

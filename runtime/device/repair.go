@@ -14,11 +14,11 @@ import (
 // container has them again; what is hidden is not lost. How says by which way. Errors: runtime.ErrGone; any
 // other names what stood in the way. What could be put back stays.
 func (v *Visibility) Repair(ctx context.Context, c runtime.Container, had []runtime.DeviceRule) (how string, err error) {
-	turn, err := v.ledger.keyedMutex.take(ctx, c.Key())
+	turn, err := v.ledger.turns.Take(ctx, c.Key())
 	if err != nil {
 		return "", fmt.Errorf("container %q: %w", c.Name, err)
 	}
-	defer turn.give()
+	defer turn.Give()
 	h, _ := v.ledger.get(c.Key())
 	c, had = h.seen(c), h.narrow(had)
 	_, lost, err := v.look(ctx, c, had, h)

@@ -173,11 +173,11 @@ func (v *Visibility) Hiding() map[string][]int {
 // Unsettled tells whether a change of what is hidden from a container failed, or was cut
 // off, and could not be undone: Restore is pending. One that is under way does not count.
 func (v *Visibility) Unsettled(key string) bool {
-	turn, ok := v.ledger.keyedMutex.try(key)
+	turn, ok := v.ledger.turns.Try(key)
 	if !ok {
 		return false
 	}
-	defer turn.give()
+	defer turn.Give()
 	h, _ := v.ledger.get(key)
 	return h.Unsettled
 }
@@ -202,11 +202,11 @@ func (v *Visibility) Left(c runtime.Container) runtime.Container {
 // is not needed. Did is false where there was nothing. An error leaves the record: it
 // is pending, and Restore may be called again.
 func (v *Visibility) Restore(ctx context.Context, key string) (did bool, notes []string, err error) {
-	turn, err := v.ledger.keyedMutex.take(ctx, key)
+	turn, err := v.ledger.turns.Take(ctx, key)
 	if err != nil {
 		return false, nil, err
 	}
-	defer turn.give()
+	defer turn.Give()
 	h, ok := v.ledger.get(key)
 	if !ok {
 		return false, nil, nil
@@ -256,11 +256,11 @@ func (v *Visibility) restoreFiles(ctx context.Context, h Hidden) (inside, error)
 // Yielded tells which hidden devices somebody else has allowed again. Only a proof
 // counts.
 func (v *Visibility) Yielded(ctx context.Context, key string) []int {
-	turn, ok := v.ledger.keyedMutex.try(key)
+	turn, ok := v.ledger.turns.Try(key)
 	if !ok {
 		return nil
 	}
-	defer turn.give()
+	defer turn.Give()
 	h, ok := v.ledger.get(key)
 	if !ok || len(h.Minors) == 0 || v.gone(h.Container) {
 		return nil

@@ -10,6 +10,7 @@ import (
 
 	"github.com/trimtab/trimtab/runtime"
 	"github.com/trimtab/trimtab/runtime/cgroup"
+	"github.com/trimtab/trimtab/runtime/turns"
 )
 
 // Visibility looks at the GPU rules that stand for containers, puts back those that
@@ -20,7 +21,7 @@ type Visibility struct {
 	o        Options
 	programs *programCache
 	ledger   *ledger
-	files    *keyedMutex // in containers' files
+	files    turns.Turns // in containers' files
 	useMajor int         // whose nodes count as in use
 	hostDev  string      // the host's /dev
 	boot     string      // this boot's ID; "" if unknown
@@ -43,7 +44,7 @@ type visibility struct {
 func NewVisibility(o Options) *Visibility {
 	o = o.filled()
 	boot, _ := cgroup.BootID(o.ProcRoot) // without it, processes' start times tell
-	return &Visibility{o: o, programs: newProgramCache(), ledger: openLedger(o.Records), files: newKeyedMutex(), filesTimeout: filesTimeout, useMajor: nvidiaMajor, hostDev: "/dev", boot: boot, hidden: map[string]string{}, last: map[string]visibility{}}
+	return &Visibility{o: o, programs: newProgramCache(), ledger: openLedger(o.Records), filesTimeout: filesTimeout, useMajor: nvidiaMajor, hostDev: "/dev", boot: boot, hidden: map[string]string{}, last: map[string]visibility{}}
 }
 
 // Forget drops what is remembered of a container that ended.
@@ -93,11 +94,11 @@ func (v *Visibility) read(c runtime.Container) (rules, error) {
 // as standing. Errors: runtime.ErrGone; runtime.ErrBusy while what it sees is being
 // changed, which says nothing of what it can reach.
 func (v *Visibility) Look(ctx context.Context, c runtime.Container, had []runtime.DeviceRule) (stands, lost []runtime.DeviceRule, err error) {
-	turn, ok := v.ledger.keyedMutex.try(c.Key())
+	turn, ok := v.ledger.turns.Try(c.Key())
 	if !ok {
 		return nil, nil, fmt.Errorf("container %q: %w", c.Name, runtime.ErrBusy)
 	}
-	defer turn.give()
+	defer turn.Give()
 	h, _ := v.ledger.get(c.Key())
 	stands, lost, err = v.look(ctx, c, had, h)
 	return h.whole(stands), lost, err

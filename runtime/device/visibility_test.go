@@ -339,14 +339,14 @@ func TestStaleMajor(t *testing.T) {
 func TestLookWhileItIsChanged(t *testing.T) {
 	v := hostWithUVM(t, fakeUnits{})
 	c := runtime.Container{ID: runtime.ID{Engine: "docker", Container: "c"}, Name: "job"}
-	turn, err := v.ledger.keyedMutex.take(t.Context(), c.Key())
+	turn, err := v.ledger.turns.Take(t.Context(), c.Key())
 	if err != nil {
 		t.Fatal(err)
 	}
 	if _, _, err := v.Look(t.Context(), c, nil); !errors.Is(err, runtime.ErrBusy) {
 		t.Errorf("while it is changed: %v", err)
 	}
-	turn.give()
+	turn.Give()
 	if _, _, err := v.Look(t.Context(), c, nil); errors.Is(err, runtime.ErrBusy) {
 		t.Errorf("after it: %v", err)
 	}

@@ -7,18 +7,17 @@ import (
 	"maps"
 	"slices"
 	"strings"
-	"sync"
 
 	"github.com/trimtab/trimtab/runtime"
 	"github.com/trimtab/trimtab/runtime/cgroup"
+	"github.com/trimtab/trimtab/runtime/turns"
 )
 
 // Writer is the way around every write: one at a time for each container, what
 // stands read first, what no write path can express refused. The zero Writer is ready;
 // it is safe for concurrent use.
 type Writer struct {
-	mu      sync.Mutex
-	writing map[string]*writeLock // by container ID: one read-modify-write at a time
+	writing turns.Turns // by container ID: one read-modify-write at a time
 }
 
 // Apply is runtime.Engine's, around a write path. write is given what stands in the
@@ -27,11 +26,11 @@ type Writer struct {
 // it can see: limits (runtime/containerd), and what `docker update` stored (runtime/docker).
 func (w *Writer) Apply(ctx context.Context, host Host, c runtime.Container, set runtime.Values,
 	write func(ctx context.Context, stands, want runtime.Values) error) error {
-	unlock, err := w.lock(ctx, c.ID.Container)
+	turn, err := w.writing.Take(ctx, c.ID.Container)
 	if err != nil {
-		return err
+		return fmt.Errorf("container %q: %w", c.Name, err)
 	}
-	defer unlock()
+	defer turn.Give()
 	stands, err := host.Read(ctx, c)
 	if err != nil {
 		return err
@@ -208,41 +207,6 @@ func KnobNames(set runtime.Values) string {
 		names = append(names, string(knob))
 	}
 	return strings.Join(names, ", ")
-}
-
-// writeLock serialises the writers of one container; it can be waited for with a context.
-type writeLock struct {
-	held    chan struct{} // holds one value while somebody has the lock
-	waiters int           // including the holder; under Writer.mu
-}
-
-func (w *Writer) lock(ctx context.Context, id string) (unlock func(), err error) {
-	w.mu.Lock()
-	if w.writing == nil {
-		w.writing = make(map[string]*writeLock)
-	}
-	l, ok := w.writing[id]
-	if !ok {
-		l = &writeLock{held: make(chan struct{}, 1)}
-		w.writing[id] = l
-	}
-	l.waiters++
-	w.mu.Unlock()
-
-	leave := func() {
-		w.mu.Lock()
-		defer w.mu.Unlock()
-		if l.waiters--; l.waiters == 0 {
-			delete(w.writing, id)
-		}
-	}
-	select {
-	case l.held <- struct{}{}:
-		return func() { <-l.held; leave() }, nil
-	case <-ctx.Done():
-		leave()
-		return nil, ctx.Err()
-	}
 }
 
 // CheckTogether refuses values that contradict each other, naming the one that

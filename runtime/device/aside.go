@@ -5,73 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"sync"
 	"time"
 
 	"github.com/trimtab/trimtab/runtime"
 )
-
-// keyedMutex lets one at a time at each container. What nobody has is not kept.
-type keyedMutex struct {
-	mu    sync.Mutex
-	taken map[string]*turn
-}
-
-// turn is had by one at a time.
-type turn struct {
-	of    *keyedMutex
-	key   string
-	back  chan struct{} // closes when it is given back
-	stuck bool          // who has it did not come back in time: nobody waits for it
-}
-
-func newKeyedMutex() *keyedMutex { return &keyedMutex{taken: map[string]*turn{}} }
-
-// take waits for the turn until ctx ends. A free one is had even then.
-func (m *keyedMutex) take(ctx context.Context, key string) (*turn, error) {
-	for {
-		m.mu.Lock()
-		other := m.taken[key]
-		if other == nil {
-			own := &turn{of: m, key: key, back: make(chan struct{})}
-			m.taken[key] = own
-			m.mu.Unlock()
-			return own, nil
-		}
-		stuck := other.stuck
-		m.mu.Unlock()
-		if stuck {
-			return nil, errors.New("who was at it first has yet to come back")
-		}
-		select {
-		case <-other.back:
-		case <-ctx.Done():
-			return nil, fmt.Errorf("somebody else is at it: %w", ctx.Err())
-		}
-	}
-}
-
-// try takes the turn if it is free.
-func (m *keyedMutex) try(key string) (_ *turn, ok bool) {
-	done, cancel := context.WithCancel(context.Background())
-	cancel()
-	own, err := m.take(done, key)
-	return own, err == nil
-}
-
-func (t *turn) give() {
-	t.of.mu.Lock()
-	defer t.of.mu.Unlock()
-	delete(t.of.taken, t.key)
-	close(t.back)
-}
-
-// leaveBehind: who has it did not come back in time.
-func (t *turn) leaveBehind() {
-	t.of.mu.Lock()
-	defer t.of.mu.Unlock()
-	t.stuck = true
-}
 
 // filesTimeout bounds one piece of work in a container's files; it is some system
 // calls, unless a file system of its own (FUSE, NFS) hangs.
@@ -87,12 +24,12 @@ var errStuck = errors.New("its file system does not answer")
 func inFiles[T any](ctx context.Context, v *Visibility, c runtime.Container, work func(ctx context.Context, root *os.File) (T, error)) (out T, err error) {
 	ctx, cancel := context.WithTimeout(ctx, v.filesTimeout)
 	defer cancel()
-	turn, err := v.files.take(ctx, c.Key())
+	turn, err := v.files.Take(ctx, c.Key())
 	if err != nil {
 		return out, fmt.Errorf("%w: %w", errStuck, err)
 	}
 	out, err = aside(ctx, func() (out T, err error) {
-		defer turn.give()
+		defer turn.Give()
 		root, err := v.inside(c)
 		if err != nil {
 			return out, err
@@ -101,7 +38,7 @@ func inFiles[T any](ctx context.Context, v *Visibility, c runtime.Container, wor
 		return work(ctx, root)
 	})
 	if ctx.Err() != nil && errors.Is(err, ctx.Err()) {
-		turn.leaveBehind()
+		turn.LeaveBehind()
 		err = fmt.Errorf("%w: %w", errStuck, err)
 	}
 	return out, err

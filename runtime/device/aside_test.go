@@ -12,40 +12,6 @@ import (
 	"github.com/trimtab/trimtab/runtime"
 )
 
-func TestKeyedMutex(t *testing.T) {
-	keyedMutex := newKeyedMutex()
-	own, err := keyedMutex.take(t.Context(), "a")
-	if err != nil {
-		t.Fatal(err)
-	}
-	ctx, cancel := context.WithCancel(t.Context())
-	cancel()
-	if _, err := keyedMutex.take(ctx, "a"); !errors.Is(err, context.Canceled) {
-		t.Errorf("a taken turn: %v", err)
-	}
-	if _, ok := keyedMutex.try("a"); ok {
-		t.Error("a taken turn was had")
-	}
-	if other, err := keyedMutex.take(ctx, "b"); err != nil {
-		t.Errorf("a free one: %v", err)
-	} else {
-		other.give()
-	}
-	waited := make(chan *turn)
-	go func() {
-		next, err := keyedMutex.take(t.Context(), "a")
-		if err != nil {
-			t.Error(err)
-		}
-		waited <- next
-	}()
-	own.give()
-	(<-waited).give()
-	if len(keyedMutex.taken) > 0 {
-		t.Errorf("%d turns are kept that nobody has", len(keyedMutex.taken))
-	}
-}
-
 // TestInFiles: work that hangs holds up nobody, and comes to an end by itself.
 func TestInFiles(t *testing.T) {
 	v := hider(t, &memRecords{}, fakeUnits{})
@@ -75,8 +41,9 @@ func TestInFiles(t *testing.T) {
 		t.Errorf("afterwards: %d, %v", got, err)
 	}
 	defer func() {
-		if recover() != any(errDied) || len(v.files.taken) > 0 {
-			t.Errorf("a panic is its caller's, and %d turns are kept", len(v.files.taken))
+		_, free := v.files.Try(c.Key())
+		if recover() != any(errDied) || !free {
+			t.Errorf("a panic is its caller's; its turn is free: %v", free)
 		}
 	}()
 	_, _ = inFiles(t.Context(), v, c, func(context.Context, *os.File) (int, error) { panic(errDied) })
