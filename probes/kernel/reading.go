@@ -76,14 +76,8 @@ func (p *Probe) newPart(c *container, counts []countersContainer) *probes.Kernel
 	for _, t := range c.exited {
 		part.Threads = append(part.Threads, p.finish(t))
 	}
-	var v countersContainer
-	var err error
 	if counts != nil {
-		v = counts[c.slot]
-	} else {
-		err = p.loaded.coll.Maps["containers"].Lookup(c.slot, &v)
-	}
-	if err == nil {
+		v := &counts[c.slot]
 		part.Lost += v.Lost
 		part.Block = probes.Block{
 			Reads: v.Reads, ReadBytes: v.ReadBytes, ReadNs: v.ReadNs,
@@ -93,15 +87,8 @@ func (p *Probe) newPart(c *container, counts []countersContainer) *probes.Kernel
 	return part
 }
 
-// manyContainers are read with one call for all slots rather than one for each.
-const manyContainers = 64
-
-// containerCounts are the counters of all slots; nil: each is to be asked for by
-// itself, since there are few, or since the kernel does not give them all at once.
+// containerCounts are the counters of all slots, read with one call; nil: they cannot be read.
 func (p *Probe) containerCounts() []countersContainer {
-	if len(p.bySlot) < manyContainers {
-		return nil
-	}
 	if p.slots == nil {
 		p.slots, p.counts = make([]uint32, maxContainers), make([]countersContainer, maxContainers)
 	}
