@@ -22,7 +22,7 @@ func (d containerdUpdater) name() string { return "containerd/" + d.tasks.Namesp
 func (e *Engine) updater(ctx context.Context, c runtime.Container) updater {
 	var reasons []error
 	for _, address := range e.containerdSockets() {
-		d := containerdUpdater{containerd.Tasks{Address: address, Namespace: e.opts.ContainerdNamespace, Timeout: e.opts.CallTimeout, Host: e.host}}
+		d := containerdUpdater{containerd.Tasks{Address: address, Namespace: containerd.DockerNamespace, Timeout: e.opts.CallTimeout, Host: e.host}}
 		err := d.runs(ctx, c)
 		if err == nil {
 			e.noteUpdater("")

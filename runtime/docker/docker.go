@@ -40,8 +40,6 @@ type Options struct {
 	// ContainerdAddress is the path of the socket of the containerd that runs Docker's
 	// containers; "": the first of the usual two that knows the container.
 	ContainerdAddress string
-	// ContainerdNamespace is dockerd's --containerd-namespace; "": "moby".
-	ContainerdNamespace string
 	// ImageLabels: trimtab's labels on an image count as if who starts a container had given them.
 	ImageLabels bool
 	// Logger takes changes of state, never one line for each container; nil: none.
@@ -49,10 +47,11 @@ type Options struct {
 	// CallTimeout bounds each call to Docker or containerd; 0: 10 s. runc may take
 	// seconds on a machine that is short of CPU.
 	CallTimeout time.Duration
-	// RelistEvery is the time between listings that find what an event stream lost,
-	// and notice an engine that hangs; 0: 30 s.
-	RelistEvery time.Duration
 }
+
+// relistEvery is the time between listings that find what an event stream lost,
+// and notice an engine that hangs.
+const relistEvery = 30 * time.Second
 
 // usualContainerdSockets: of a containerd with a service of its own, then of one
 // that dockerd started.
@@ -62,9 +61,7 @@ var usualContainerdSockets = [...]string{"/run/containerd/containerd.sock", "/ru
 
 func (o Options) withDefaults() Options {
 	o.Host = cmp.Or(o.Host, "unix:///var/run/docker.sock")
-	o.ContainerdNamespace = cmp.Or(o.ContainerdNamespace, "moby")
 	o.CallTimeout = cmp.Or(o.CallTimeout, 10*time.Second)
-	o.RelistEvery = cmp.Or(o.RelistEvery, 30*time.Second)
 	o.Logger = cmp.Or(o.Logger, slog.New(slog.DiscardHandler)).With("component", "runtime/docker")
 	return o
 }

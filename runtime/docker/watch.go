@@ -23,7 +23,7 @@ func (e *Engine) Run(ctx context.Context, sink func(runtime.Event)) error {
 	return engine.Follow(ctx, source{e}, engine.Options{
 		Engine: EngineName, Title: "Docker", Address: e.opts.Host,
 		Hint:   `start it with "systemctl start docker", or correct its address`,
-		Logger: e.opts.Logger, CallTimeout: e.opts.CallTimeout, RelistEvery: e.opts.RelistEvery, Host: e.host, IsKey: isID,
+		Logger: e.opts.Logger, CallTimeout: e.opts.CallTimeout, RelistEvery: relistEvery, Host: e.host, IsKey: isID,
 	}, func(event runtime.Event) {
 		if event.Kind == runtime.EventGone {
 			e.updates.Delete(event.Container.ID.Container)
