@@ -8,7 +8,6 @@ import (
 	"log/slog"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	namespaces "github.com/containerd/containerd/api/services/namespaces/v1"
@@ -99,9 +98,6 @@ type Engine struct {
 	opts   Options
 	host   engine.Host
 	writer engine.Writer
-
-	mu     sync.Mutex
-	places map[runtime.ID]string // the namespace of each container that Run has seen
 }
 
 var _ runtime.Engine = (*Engine)(nil)
@@ -114,7 +110,7 @@ func New(opts Options) (*Engine, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Engine{opts: opts, host: host, places: make(map[runtime.ID]string)}, nil
+	return &Engine{opts: opts, host: host}, nil
 }
 
 // Close is for symmetry with engines that keep connections; Run must have returned.
@@ -129,14 +125,7 @@ func (e *Engine) Run(ctx context.Context, sink func(runtime.Event)) error {
 		Engine: EngineName, Title: "containerd", Address: e.opts.Address,
 		Hint:   `start it with "systemctl start containerd", or correct its address`,
 		Logger: e.opts.Logger, CallTimeout: e.opts.CallTimeout, RelistEvery: e.opts.RelistEvery, Host: e.host, IsKey: isKey,
-	}, func(event runtime.Event) {
-		if event.Kind == runtime.EventGone {
-			e.mu.Lock()
-			delete(e.places, event.Container.ID)
-			e.mu.Unlock()
-		}
-		sink(event)
-	})
+	}, sink)
 }
 
 // Read implements runtime.Engine.
@@ -168,21 +157,14 @@ func (e *Engine) WritePath(ctx context.Context, c runtime.Container) string {
 	return EngineName + "/" + t.Namespace
 }
 
-// tasksOf finds the namespace that runs c. One that Run has not seen, such as the
-// container of an originals file, is looked for by its ID and its init process.
+// tasksOf finds the namespace that runs c, by its ID and its init process.
 func (e *Engine) tasksOf(ctx context.Context, c runtime.Container) (Tasks, error) {
-	e.mu.Lock()
-	namespace, known := e.places[c.ID]
-	e.mu.Unlock()
-	if known {
-		return e.tasks(namespace), nil
-	}
 	all, err := e.namespaces(ctx)
 	if err != nil {
 		return Tasks{}, err
 	}
 	for _, namespace := range all {
-		t := e.tasks(namespace)
+		t := Tasks{Address: e.opts.Address, Namespace: namespace, Timeout: e.opts.CallTimeout, Host: e.host}
 		pid, err := t.InitPID(ctx, c.ID.Container)
 		if err == nil && pid == c.InitPID {
 			return t, nil
@@ -192,10 +174,6 @@ func (e *Engine) tasksOf(ctx context.Context, c runtime.Container) (Tasks, error
 		}
 	}
 	return Tasks{}, fmt.Errorf("containerd at %s runs it in none of its namespaces: %w", e.opts.Address, runtime.ErrGone)
-}
-
-func (e *Engine) tasks(namespace string) Tasks {
-	return Tasks{Address: e.opts.Address, Namespace: namespace, Timeout: e.opts.CallTimeout, Host: e.host}
 }
 
 // namespaces lists those that this engine follows.

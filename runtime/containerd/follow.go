@@ -228,13 +228,7 @@ func (s *session) Inspect(ctx context.Context, key string) (runtime.Container, e
 	if image, err := images.NewImagesClient(s.conn).Get(ctx, &images.GetImageRequest{Name: c.Image}); err == nil {
 		c.Start.ImageDigest = image.GetImage().GetTarget().GetDigest()
 	}
-	if c, err = s.engine.host.Place(c, g.cgroupsPath()); err != nil {
-		return c, err
-	}
-	s.engine.mu.Lock()
-	s.engine.places[c.ID] = namespace
-	s.engine.mu.Unlock()
-	return c, nil
+	return s.engine.host.Place(c, g.cgroupsPath())
 }
 
 // record reads what containerd keeps of a container. One that is longer than any that is read, or whose spec has
