@@ -145,3 +145,17 @@ func TestWordsBesideTheHostsOwnProcesses(t *testing.T) {
 		}
 	}
 }
+
+// TestWordsOfWhatItCanUseBesideANeighbour: a program whose steps nobody counts can use what it has and what its
+// threads queue for, each for itself. The share of time in which some thread waits tells less.
+func TestWordsOfWhatItCanUseBesideANeighbour(t *testing.T) {
+	n := newNode(2)
+	j := n.addProgram("render", 0, 2, 0)
+	j.patient = true
+	n.addSpinner("other", 2)
+	c := started()
+	run(c, n, 20, nil)
+	if got := shownAs(t, c, j).Allocation; got == nil || got.Why != "it can use 2.00 CPUs and is entitled to 1.00" || math.Abs(got.Need-2) > 0.01 || math.Abs(got.CPUs-1) > 0.05 {
+		t.Errorf("%+v, with %.2f CPUs", got, j.lastCPUsUsed)
+	}
+}

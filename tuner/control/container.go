@@ -68,11 +68,10 @@ type rights struct {
 
 // baseline is the rate under the owner's values, before the first change of them.
 type baseline struct {
-	rate   float64
-	source string
-	fromNs int64 // start of the readings that it is the mean of
-	atNs   int64 // of the change
-	cpus   float64
+	source       string
+	rate, cpus   float64
+	least        float64 // times that CPU are told at least: it is no other job's loss
+	fromNs, atNs int64   // start of the readings that it is the mean of; of the change
 }
 
 // known is what the profiles of known jobs say of one.

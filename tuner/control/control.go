@@ -300,25 +300,20 @@ func (c *Controller) spare() {
 }
 
 // The kernel's ceilings: v1's shares and v2's weight.
-const (
-	maxShares = 262144
-	maxWeight = 10000
-)
+const maxShares, maxWeight = 262144, 10000
 
 // party is a container as the node's CPUs are shared, before anybody asks for anything.
 func (c *Controller) party(s *containerState) allocate.Party {
-	p := allocate.Party{Key: s.key, Name: s.c.Name, OwnWeight: number(s.original(runtime.KnobCPUWeight)), Waiting: c.waiting(s), Fixed: true, FixedWeight: true}
+	p := allocate.Party{Key: s.key, Name: s.c.Name, OwnWeight: cmp.Or(number(s.original(runtime.KnobCPUWeight)), 1), Waiting: c.waiting(s), Fixed: true, FixedWeight: true, Most: math.Inf(1)}
 	p.Used, p.Wants = c.uses(s)
 	p.OwnQuota, p.Quota = s.quotas()
 	p.Proven = c.proven(s)
-	p.Weight = cmp.Or(number(s.c.Now[runtime.KnobCPUWeight]), p.OwnWeight, 1)
-	p.OwnWeight = cmp.Or(p.OwnWeight, 1)
+	p.Weight = cmp.Or(number(s.c.Now[runtime.KnobCPUWeight]), p.OwnWeight)
 	p.GPUs, p.Tuned = s.gpusUsed(c.now()), s.c.Enrolment.Mode == policies.ModeTune
 	if p.Tuned { // a floor lowers the rights of all others: who takes no part asks for none
 		p.Floor = s.c.Enrolment.CPU.Min
 	}
 	p.Active = s.obs.Used() >= c.k().ActiveCPUs || p.Used >= c.k().ActiveCPUs
-	p.Most = math.Inf(1)
 	p.Demand = max(c.demand(s), p.Wants) // what it wants now is its to have, whatever a curve says
 	return p
 }

@@ -130,6 +130,9 @@ func (c *Controller) anotherJob(s *containerState, d *Decision) {
 	s.obs.Forget()
 	s.resourcesChanged(c.now())
 	s.known, s.learned, s.failures, s.before = known{run: s.known.run, sinceNs: c.now()}, learned{correction: 1, unsteady: curveKept}, trial.Failures{}, baseline{}
+	if own, _ := s.quotas(); s.lent(c.k()) { // whatever runs now, with its owner's quota it would use no more than that
+		s.before = baseline{fromNs: c.now(), atNs: c.now(), cpus: own, least: 1}
+	}
 	s.memory.from, s.memory.before, s.memory.atNs = 0, 0, 0
 	s.loan.tooLittle, s.loan.proven, s.retries, s.dealt, s.rights = 0, 0, 0, "", rights{}
 	s.loan.brings, s.loan.doubt, s.loan.checkNs, s.loan.with, s.loan.known, s.loan.enough, s.loan.settledNs, s.loan.settledFrom, s.loan.stopped = 0, false, 0, nil, 0, 0, 0, 0, 0

@@ -255,3 +255,31 @@ func TestWhatOthersLeaveIsNotEnough(t *testing.T) {
 		}
 	}
 }
+
+// TestFilesOfABatch: a program of which each file is a process of its own. What the loan does for it is told
+// by the CPU that it uses beyond its owner's quota, whatever process runs; nothing is called work done.
+func TestFilesOfABatch(t *testing.T) {
+	n := newNode(2)
+	j := n.addProgram("batch", 0.4, 2, 1e6)
+	c := started()
+	run(c, n, 20, nil)
+	if !c.containers[j.c.Key()].lent(c.k()) {
+		t.Fatalf("nothing is lent: %.2f", j.quota())
+	}
+	for range 4 {
+		j.anew(n)
+		run(c, n, 8, nil)
+	}
+	if root := c.containers[j.c.Key()].known.root; root != j.threads[0].TGID {
+		t.Fatalf("process %d trains, and %d is thought to", j.threads[0].TGID, root)
+	}
+	if v := shownAs(t, c, j); v.Work == nil || v.Work.CPUs < 4 || v.Work.CPUs > 5 || v.Work.Ratio > 0 || v.HasGain {
+		t.Errorf("with %.2f CPUs it shows %+v, a gain %v", j.lastCPUsUsed, v.Work, v.HasGain)
+	}
+	j.spin = 0.1 // the next file takes less than its owner gave: no loss
+	j.anew(n)
+	run(c, n, 12, nil)
+	if v := shownAs(t, c, j); len(v.Changed) > 0 && (v.Work == nil || v.Work.CPUs != 1) {
+		t.Errorf("with %.2f CPUs it shows %+v", j.lastCPUsUsed, v.Work)
+	}
+}

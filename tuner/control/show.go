@@ -133,7 +133,7 @@ func (c *Controller) against(s *containerState, r policies.Rate) (w *state.Work,
 func (s *containerState) work(k *policies.Constants, fromNs int64) *state.Work {
 	b, w := s.before, &state.Work{}
 	if b.cpus > 0 {
-		w.CPUs = s.obs.Worked() / b.cpus
+		w.CPUs = max(b.least, s.obs.Worked()/b.cpus)
 	}
 	if sound := s.obs.Work.Sound(k, b.fromNs, b.atNs); len(sound) > 0 {
 		all := s.obs.Work.Series(sound, s.obs.Work.Level(b.fromNs), b.fromNs)
@@ -156,6 +156,9 @@ func (c *Controller) allocation(i int) *state.Allocation {
 	}
 	p, g := c.parties[i], c.rights.Grants[i]
 	need, bound := p.Demand, ""
+	if !s.learned.curve.Known() || s.learned.unsteady >= curveKept { // each of its threads for itself
+		need = max(need, min(s.obs.Used()+s.obs.Queued(), c.node.CPUs-c.node.HostCPUs))
+	}
 	if g.Quota > 0 && g.Quota < need { // more might buy it something
 		need, bound = g.Quota, " under its quota"
 	}

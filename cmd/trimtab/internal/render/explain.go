@@ -99,7 +99,7 @@ func proof(c state.Container) string {
 	case w != nil && w.Ratio > 0:
 		return "work done: " + signed(w.Ratio-1) + ", by " + Clean(w.By)
 	case w != nil && w.CPUs > 0 && c.Rate.PerSecond > 0:
-		return "CPU used: " + signed(w.CPUs-1) + "; its rate before is not known in this unit"
+		return "CPU used: " + signed(w.CPUs-1) + "; its rate before is not known in this unit, or is another process's"
 	case w != nil && w.CPUs > 0:
 		return "CPU used: " + signed(w.CPUs-1) + "; " + cmp.Or(Clean(c.RateWhy), "its steps are not counted")
 	}

@@ -205,7 +205,7 @@ func TestHeadline(t *testing.T) {
 			c.Doubt, c.Work = true, &state.Work{Ratio: 1.12, By: "page faults"}
 		}),
 		"since 14:02 lent 1.4 CPUs that nobody used; 0.4 are yours; CPU used: +180 %; its steps are not counted; reverts on exit.": uncounted(&state.Work{CPUs: 2.8}),
-		"since 14:02 lent 1.4 CPUs that nobody used; 0.4 are yours; CPU used: +180 %; its rate before is not known in this unit; reverts on exit.": func() state.Container {
+		"since 14:02 lent 1.4 CPUs that nobody used; 0.4 are yours; CPU used: +180 %; its rate before is not known in this unit, or is another process's; reverts on exit.": func() state.Container {
 			c := uncounted(&state.Work{CPUs: 2.8})
 			c.Rate = policies.Rate{PerSecond: 4, Source: "optimizer steps", Steps: true}
 			return c
