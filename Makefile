@@ -93,7 +93,7 @@ bench-known: setup build zoo-image ## Start 20 real programs again: how soon eac
 	go build -o .cache/known ./test/known && .cache/known $(KNOWN_FLAGS)
 
 .PHONY: zoo
-zoo: setup build zoo-image ## Run 30 programs, 20 of them others', starved, free and tuned; judge what is said of them (6 hours). ZOO=xgboost,ring; ZOO_FLAGS="-runs 1" (40 minutes).
+zoo: setup build zoo-image ## Run 40 programs, 30 of them others', starved, free and tuned; judge what is said of them (8 hours). ZOO=xgboost,ring; ZOO_FLAGS="-runs 1" (55 minutes).
 	go build -o .cache/zoo ./test/zoo && .cache/zoo $(ZOO_FLAGS)
 
 .PHONY: zoo-third

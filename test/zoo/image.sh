@@ -15,6 +15,7 @@ suite=bookworm
 packages=python3,python3-xgboost,python3-sklearn,python3-mpi4py,openmpi-bin,mpich,procps,gzip,bash,coreutils
 packages=$packages,liblinear-tools,libsvm-tools,fasttext,lammps,ffmpeg,nodejs,libai-fann-perl
 packages=$packages,python3-gensim,python3-torch,python3-torchvision,weka,default-jre-headless,r-base-core,r-cran-randomforest,r-cran-gbm
+packages=$packages,povray,imagemagick,iqtree,hmmer,minimap2,bwa,stockfish,darknet,xgboost,r-cran-nnet
 # What they depend on and nothing here runs: a client of a cloud, headers, potentials, documents.
 unused='usr/lib/python3/dist-packages/azure usr/include/boost usr/share/lammps usr/share/doc usr/share/locale'
 label=org.trimtab.zoo.hash

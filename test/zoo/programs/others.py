@@ -62,7 +62,87 @@ thermo 2
 run 1000000""".splitlines())
 
 
+def mutated(text, letters, share):
+    """A text of which a share of letters is drawn anew."""
+    return "".join(random.choice(letters) if random.random() < share else c for c in text)
+
+
+def genome(letters=200000):
+    return "".join(random.choices("ACGT", k=letters))
+
+
+def reads(of, count, length):
+    """Stretches of a genome with errors, as a sequencer reads them."""
+    lines = []
+    for i in range(count):
+        at = random.randrange(len(of) - length)
+        lines += [f">r{i}", mutated(of[at:at + length], "ACGT", 0.05)]
+    return write("/tmp/reads", lines)
+
+
+def reference(of):
+    return write("/tmp/reference", [">c1", of])
+
+
+def alignment(taxa, sites):
+    """Descendants of one sequence, each of one of those before."""
+    all_ = ["".join(random.choices("ACGT", k=sites))]
+    while len(all_) < taxa:
+        all_.append(mutated(random.choice(all_), "ACGT", 0.1))
+    return write("/tmp/alignment", [line for i, s in enumerate(all_) for line in (f">t{i}", s)])
+
+
+def proteins(path, count):
+    """Descendants of a few proteins."""
+    letters = "ACDEFGHIKLMNPQRSTVWY"
+    first = ["".join(random.choices(letters, k=300)) for _ in range(10)]
+    return write(path, [line for i in range(count) for line in (f">p{i}", mutated(first[i % 10], letters, 0.5))])
+
+
+def boosted():
+    """What XGBoost's own command reads."""
+    return write("/tmp/boost.conf", ["booster=gbtree", "objective=reg:squarederror", "max_depth=6", "nthread=2", "num_round=100000", "save_period=0",
+        f'data="{sparse(20000, 40)}?format=libsvm"', 'eval[train]="/tmp/sparse?format=libsvm"', "model_out=/tmp/model"])
+
+
+def characters():
+    """A recurrent network of darknet's, and a text."""
+    write("/tmp/text", (" ".join(random.choices(WORDS, k=12)) for _ in range(5000)))
+    return write("/tmp/characters.cfg", """[net]
+batch=16
+time_steps=16
+inputs=256
+learning_rate=0.01
+momentum=0.9
+decay=0.0001
+policy=constant
+max_batches=1000000
+[rnn]
+batch_normalize=0
+output=128
+hidden=128
+activation=leaky
+[connected]
+output=256
+activation=leaky
+[softmax]
+[cost]
+type=sse""".splitlines())
+
+
+def spheres():
+    """A scene of glass balls above a mirror."""
+    balls = [f"sphere {{ <{random.uniform(-4, 4):.2f}, {random.uniform(0, 4):.2f}, {random.uniform(0, 6):.2f}>, 0.6 pigment {{ rgbt <0.9, 1, 0.9, 0.8> }} finish {{ reflection 0.2 specular 0.8 }} interior {{ ior 1.5 }} }}" for _ in range(40)]
+    return write("/tmp/scene.pov", ["#version 3.7;", "global_settings { assumed_gamma 1 max_trace_level 10 }", "camera { location <0, 2, -9> look_at <0, 1.5, 0> }",
+        "light_source { <10, 20, -10> rgb 1 }", "plane { y, -1 pigment { checker rgb 1 rgb 0.2 } finish { reflection 0.3 } }"] + balls)
+
+
+def shell(line):
+    return ["sh", "-c", line]
+
+
 FOREST = "library(randomForest); n <- 2000; x <- matrix(rnorm(n*20), n); y <- factor(x[,1]*x[,2]+x[,3] > 0); repeat { randomForest(x, y, ntree=5); cat('forest\\n') }"
+NNET = "library(nnet); n <- 1000; x <- matrix(rnorm(n*20), n); y <- x[,1]*x[,2]+x[,3]; repeat { nnet(x, y, size=20, linout=TRUE, maxit=200, MaxNWts=5000) }"
 BOOST = 'library(gbm); n <- 20000; d <- data.frame(matrix(rnorm(n*10), n)); d$y <- d$X1*d$X2+rnorm(n); repeat { gbm(y~., data=d, distribution="gaussian", n.trees=3, interaction.depth=4); cat("round\\n") }'
 
 # name: the command, and what a step is in what it prints
@@ -80,13 +160,24 @@ PROGRAMS = {
     "perlfann": lambda: (["perl", "/zoo/fann.pl"], rb"epoch"),
     "godeep": lambda: (["/zoo/godeep-bin"], rb"(?m)^(\d+) +\S+s "),
     "torchrun": lambda: (["python3", "-m", "torch.distributed.run", "--nproc_per_node", "2", "--redirects", "1", "--tee", "1", "--log_dir", "/tmp/log", "--master_port", "29511", "/zoo/ddp.py"], rb"step"),
+    "povray": lambda: (shell(f"while :; do povray +I{spheres()} +W120 +H90 +WT2 -D -F >/tmp/log 2>&1 && echo picture || exit; done"), rb"picture\n"),
+    "magick": lambda: (shell("while :; do convert -size 400x400 plasma:fractal -blur 0x3 -resize 50% null: && echo image || exit; done"), rb"image\n"),
+    "iqtree": lambda: (["iqtree2", "-s", alignment(20, 500), "-m", "GTR+G", "-T", "2", "-ninit", "10", "-nstop", "100000", "-redo", "-pre", "/tmp/iqtree"], rb"Iteration (\d+) /"),
+    "phmmer": lambda: (["phmmer", "--cpu", "2", "--noali", proteins("/tmp/queries", 500), proteins("/tmp/proteins", 5000)], rb"(?m)^Query:"),
+    "minimap": lambda: (shell(f"minimap2 -x ava-ont -t 2 -K 200k {reads(genome(), 1500, 2000)} /tmp/reads >/dev/null"), rb"mapped \d+ sequences"),
+    "bwa": lambda: (shell(f"bwa index {reference(of := genome())} 2>/dev/null; bwa mem -t 2 -K 200000 /tmp/reference {reads(of, 20000, 150)} >/dev/null"), rb"Processed \d+ reads"),
+    "xgbcli": lambda: (["xgboost", boosted()], rb"\[(\d+)\]"),
+    "darknet": lambda: (shell(f"mkdir -p /home/pjreddie/backup && exec darknet rnn train {characters()} -file /tmp/text"), rb"(?m)^(\d+): "),
+    "rnnet": lambda: (["Rscript", "-e", NNET], rb"iter"),
+    "stockfish": lambda: (["/usr/games/stockfish", "bench", "64", "2", "13"], rb"Position: (\d+)/"),
 }
+SCALE = {"fasttext": 10}  # steps in one of what the number counts
 
 
 def main():
     command, pattern = PROGRAMS[sys.argv[1]]()
     log, match = zoolog.Log(), re.compile(pattern)
-    scale = 10 if sys.argv[1] == "fasttext" else 1
+    scale = SCALE.get(sys.argv[1], 1)
     while True:
         child, terminal = pty.fork()
         if child == 0:
