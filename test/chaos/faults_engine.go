@@ -141,7 +141,7 @@ func (w *world) removeOrphan(ctx context.Context, j *job) (err error) {
 		if err = w.removeJob(ctx, j); err == nil || ctx.Err() != nil || time.Now().After(end) {
 			return err
 		}
-		pauseFor(ctx, time.Second)
+		_ = workload.Sleep(ctx, time.Second) // the loop ends with the context
 	}
 }
 

@@ -157,7 +157,7 @@ func (c *Controller) allocation(i int) *state.Allocation {
 	p, g := c.parties[i], c.rights.Grants[i]
 	need, bound := p.Demand, ""
 	if !s.learned.curve.Known() || s.learned.unsteady >= curveKept { // each of its threads for itself
-		need = max(need, min(s.obs.Used()+s.obs.Queued(), c.node.CPUs-c.node.HostCPUs))
+		need = max(need, min(s.obs.Used()+s.obs.Mean(func(u observe.Use) float64 { return u.Queued }), c.node.CPUs-c.node.HostCPUs))
 	}
 	if g.Quota > 0 && g.Quota < need { // more might buy it something
 		need, bound = g.Quota, " under its quota"
