@@ -109,16 +109,7 @@ func TestReplayAsCSV(t *testing.T) {
 
 // Without a reading there is a header, and that the recording was cut is said beside the lines.
 func TestReplayOfNothingAsCSV(t *testing.T) {
-	f, err := os.Open("testdata/recordings/neighbour-another-slice.trimtab")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer f.Close()
-	r, err := recording.NewReader(f)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer r.Close()
+	r := opened(t, "testdata/recordings/neighbour-another-slice.trimtab")
 	var in, out, notes bytes.Buffer
 	w, err := recording.NewWriter(&in, r.Header())
 	if err := errors.Join(err, w.Flush(), replay(&in, &out, &notes, outputCSV)); err != nil {
@@ -129,20 +120,27 @@ func TestReplayOfNothingAsCSV(t *testing.T) {
 	}
 }
 
-// rewritten is a recording written as a daemon does that may be killed at any
-// instant: each record reaches the file before the next, as edit leaves it.
-func rewritten(t *testing.T, file string, edit func(json.RawMessage) json.RawMessage) []byte {
+// opened is a recording's reader, until the test ends.
+func opened(t *testing.T, file string) *recording.Reader {
 	t.Helper()
 	f, err := os.Open(file)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer f.Close()
+	t.Cleanup(func() { f.Close() })
 	r, err := recording.NewReader(f)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer r.Close()
+	t.Cleanup(func() { r.Close() })
+	return r
+}
+
+// rewritten is a recording written as a daemon does that may be killed at any
+// instant: each record reaches the file before the next, as edit leaves it.
+func rewritten(t *testing.T, file string, edit func(json.RawMessage) json.RawMessage) []byte {
+	t.Helper()
+	r := opened(t, file)
 	var out bytes.Buffer
 	w, err := recording.NewWriter(&out, r.Header())
 	if err != nil {

@@ -31,7 +31,7 @@ func TestRolesOnRecordings(t *testing.T) {
 	}
 	var out bytes.Buffer
 	for _, file := range files {
-		seen, err := rolesOf(file)
+		seen, err := rolesOf(opened(t, file))
 		if err != nil {
 			t.Fatalf("%s: %v", file, err)
 		}
@@ -91,17 +91,7 @@ func (p *processRoles) String() string {
 }
 
 // rolesOf reads a recording's windows, by the names of the watched containers.
-func rolesOf(file string) (map[string]*containerRoles, error) {
-	f, err := os.Open(file)
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	r, err := recording.NewReader(f)
-	if err != nil {
-		return nil, err
-	}
-	defer r.Close()
+func rolesOf(r *recording.Reader) (map[string]*containerRoles, error) {
 	out, states := map[string]*containerRoles{}, map[string]*observe.State{}
 	for {
 		kind, raw, err := r.Next()

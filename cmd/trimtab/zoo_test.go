@@ -3,7 +3,6 @@ package main
 import (
 	"errors"
 	"io"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -33,7 +32,7 @@ func TestZooOnRecordings(t *testing.T) {
 	}
 	judged, wrong := 0, 0
 	for name, want := range truth {
-		stretches, err := starvedStretches(filepath.Join("testdata/recordings", "zoo-"+name+".trimtab"))
+		stretches, err := starvedStretches(opened(t, filepath.Join("testdata/recordings", "zoo-"+name+".trimtab")))
 		if err != nil {
 			t.Fatalf("%s: %v", name, err)
 		}
@@ -60,17 +59,7 @@ type stretch struct {
 }
 
 // starvedStretches replays a recording and returns those that are long enough.
-func starvedStretches(file string) (out []stretch, err error) {
-	f, err := os.Open(file)
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	r, err := recording.NewReader(f)
-	if err != nil {
-		return nil, err
-	}
-	defer r.Close()
+func starvedStretches(r *recording.Reader) (out []stretch, err error) {
 	c, err := play.New(r, builtin)
 	if err != nil {
 		return nil, err
