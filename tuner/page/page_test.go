@@ -324,6 +324,7 @@ func TestReportsAreDear(t *testing.T) {
 			if w := ask(s, "GET", "/v1/report?since=7d&by=image", "Accept-Encoding", "gzip"); w.Code != want {
 				t.Errorf("where it failed before: %d, want %d", w.Code, want)
 			}
+			synctest.Wait() // until it is sorted otherwise too
 			if n := d.asked.Load() - before; failing && n != 1 {
 				t.Errorf("of a report that fails, %d others are tried", n-1)
 			}
