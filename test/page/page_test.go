@@ -400,8 +400,13 @@ func figures(t *testing.T, in context.Context, kind string, s *state.Snapshot) {
 		done([...at, Math.round(performance.now() - began)]); })`
 	job := browser.Eval[[]float64](p, fmt.Sprintf(view, "document.querySelector('table.jobs a').click()", ".headline"))
 	report := browser.Eval[[]float64](p, fmt.Sprintf(view, "document.querySelector('nav a[href$=report]').click()", "table.figures tbody tr"))
-	byContainer := browser.Eval[float64](p, `new Promise((done) => { const began = performance.now(), by = document.getElementById('by'); by.value = 'container'; by.dispatchEvent(new Event('change'));
-		const look = () => document.querySelectorAll('table.figures tbody tr').length >= 40 ? done(performance.now() - began) : requestAnimationFrame(look); look(); })`)
+	p.Run(chromedp.Focus(chromedp.CSS("#by")))
+	p.Until(atHand("container"))
+	byContainer := browser.Eval[float64](p, `new Promise(async (done) => { const began = performance.now(), by = document.getElementById('by'); by.value = 'container'; by.dispatchEvent(new Event('change'));
+		do {
+			await new Promise((painted) => requestAnimationFrame(() => setTimeout(painted)));
+		} while (!document.querySelector("table.figures a[href*='/container/']"));
+		done(performance.now() - began); })`)
 	files, data := 0.0, 0.0
 	for address, n := range p.Bytes() {
 		if path := strings.TrimPrefix(address, url); strings.HasPrefix(path, "/v1/") || path == "/events" {

@@ -128,6 +128,11 @@ func testReport(t *testing.T, in context.Context) {
 	p.Fine()
 }
 
+// atHand is whether the report by something was answered.
+func atHand(by string) string {
+	return fmt.Sprintf("performance.getEntriesByType('resource').some((e) => e.name.endsWith('by=%s') && e.responseEnd > 0)", by)
+}
+
 // What is chosen is asked for at once, by keys too: the focus stays, and the address says it.
 func testReportChoices(t *testing.T, in context.Context) {
 	d := new(daemon)
@@ -136,7 +141,9 @@ func testReportChoices(t *testing.T, in context.Context) {
 	p := browser.Open(t, in, 1000, 760)
 	p.View(serve(t, d), "#/report/7d/container")
 	p.Until("document.querySelector('table.figures a[href$=notebook]')")
-	p.Run(chromedp.Focus(chromedp.CSS("#by")), chromedp.KeyEvent(kb.ArrowDown))
+	p.Run(chromedp.Focus(chromedp.CSS("#by")))
+	p.Until(atHand("cause")) // before it is chosen
+	p.Run(chromedp.KeyEvent(kb.ArrowDown))
 	p.Until("document.querySelector('table.figures')?.innerText.includes('for data: loaders out of quota')")
 	if at := browser.Eval[string](p, active+" + location.hash"); !strings.HasPrefix(at, "SELECT by") || !strings.HasSuffix(at, "#/report/7d/cause") {
 		t.Errorf("after a choice the focus and the address are %s", at)

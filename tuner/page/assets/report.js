@@ -71,6 +71,8 @@ function looked(r) {
 function overview(root, again, since, by) {
   let report;
   const sinceBox = choice("since", times, since, () => choose()), byBox = choice("by", ways, by, () => choose());
+  // Who goes to choose has all ways at hand when chosen: they were made with the one that is shown.
+  byBox.addEventListener("focus", () => Object.keys(ways).forEach((way) => get(asked(sinceBox.value, way)).catch(() => {})));
   const filter = el("input", { type: "search", id: "filter", autocomplete: "off", oninput: () => { list.first(); show(); } });
   const sentence = el("div"), list = tables(() => by, (g) => at(since, by, g.name)), fetched = ask();
   root.append(el("h1", {}, "Report"), el("div", { class: "tools" }, el("label", { for: "since" }, "Of"), sinceBox, el("label", { for: "by" }, "by"), byBox,
