@@ -1,6 +1,7 @@
 package packaging
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"io/fs"
@@ -12,23 +13,11 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/compose-spec/compose-go/v2/types"
 	"go.yaml.in/yaml/v3"
+
+	"github.com/trimtab/trimtab/test/composetest"
 )
-
-// composeFile has the keys of the compose specification that ours uses: another one is a typing error.
-type composeFile struct {
-	Services map[string]composeService `yaml:"services"`
-	Volumes  map[string]struct{}       `yaml:"volumes"`
-}
-
-type composeService struct {
-	Image       string            `yaml:"image"`
-	NetworkMode string            `yaml:"network_mode"`
-	Command     []string          `yaml:"command"`
-	Environment map[string]string `yaml:"environment"`
-	Volumes     []string          `yaml:"volumes"`
-	Restart     string            `yaml:"restart"`
-}
 
 // Grafana's provisioning files, with the keys of its manual that ours use. Grafana ignores others.
 type (
@@ -58,8 +47,8 @@ type (
 
 // monitoring is what compose/ holds, below a folder laid out as packaging/ is.
 type monitoring struct {
-	root    string
-	compose composeFile
+	root    string // absolute
+	compose *types.Project
 	sources dataSources
 	pages   providers
 }
@@ -79,12 +68,19 @@ func strictly(path string, into any) error {
 	return nil
 }
 
-// problems is all that is wrong, by what each file says of the others. What Grafana and Docker do
-// with them no test here can see.
-func problems(root string) (out []string) {
-	m := monitoring{root: root}
+// problems is all that is wrong, by what each file says of the others. Compose's own library reads its file. What
+// Grafana does with its own no test here can see.
+func problems(ctx context.Context, root string) (out []string) {
 	say := func(format string, args ...any) { out = append(out, fmt.Sprintf(format, args...)) }
-	for path, into := range map[string]any{"compose.yaml": &m.compose, "provisioning/datasources/prometheus.yaml": &m.sources, "provisioning/dashboards/trimtab.yaml": &m.pages} {
+	root, err := filepath.Abs(root)
+	if err != nil {
+		return []string{err.Error()}
+	}
+	m := monitoring{root: root}
+	if m.compose, err = composetest.Load(ctx, filepath.Join(root, "compose", "compose.yaml")); err != nil {
+		return []string{err.Error()}
+	}
+	for path, into := range map[string]any{"provisioning/datasources/prometheus.yaml": &m.sources, "provisioning/dashboards/trimtab.yaml": &m.pages} {
 		if err := strictly(filepath.Join(root, "compose", path), into); err != nil {
 			say("%v", err)
 		}
@@ -94,9 +90,8 @@ func problems(root string) (out []string) {
 			say("%s: the image %q has no version", name, s.Image)
 		}
 		for _, v := range s.Volumes {
-			from, _, _ := strings.Cut(v, ":")
-			if _, declared := m.compose.Volumes[from]; !declared && !strings.HasPrefix(from, ".") {
-				say("%s: the volume %q is not declared", name, from)
+			if _, err := os.Stat(v.Source); v.Type == types.VolumeTypeBind && err != nil {
+				say("%s: %v", name, err)
 			}
 		}
 	}
@@ -108,10 +103,8 @@ func problems(root string) (out []string) {
 // at is the file or folder of this host that a service sees at a path; "": none is mounted there.
 func (m monitoring) at(service, path string) string {
 	for _, v := range m.compose.Services[service].Volumes {
-		from, rest, _ := strings.Cut(v, ":")
-		to, _, _ := strings.Cut(rest, ":")
-		if to == path && strings.HasPrefix(from, ".") {
-			return filepath.Join(m.root, "compose", from)
+		if v.Type == types.VolumeTypeBind && v.Target == path {
+			return v.Source
 		}
 	}
 	return ""
@@ -227,7 +220,7 @@ func walk(value any, do func(key string, value any)) {
 
 // TestProvisioning: compose's mounts, Grafana's provisioning and the pages fit each other.
 func TestProvisioning(t *testing.T) {
-	for _, p := range problems(".") {
+	for _, p := range problems(t.Context(), ".") {
 		t.Error(p)
 	}
 }
@@ -235,10 +228,12 @@ func TestProvisioning(t *testing.T) {
 // TestProvisioningThatDoesNotFitIsTold: each thing that is held, broken.
 func TestProvisioningThatDoesNotFitIsTold(t *testing.T) {
 	for _, tt := range []struct{ file, old, broken, told string }{
-		{"compose/compose.yaml", "network_mode: host\n    environment", "network: host\n    environment", "not found in type"},
+		{"compose/compose.yaml", "network_mode: host\n    environment", "network: host\n    environment", "services.grafana.network"},
 		{"compose/compose.yaml", "image: grafana/grafana:11.4.0", "image: grafana/grafana", "has no version"},
-		{"compose/compose.yaml", "- grafana:/var", "- graphana:/var", "is not declared"},
+		{"compose/compose.yaml", "- grafana:/var", "- graphana:/var", "undefined volume graphana"},
 		{"compose/compose.yaml", "127.0.0.1:9090", "127.0.0.1:9091", "Prometheus listens"},
+		{"compose/compose.yaml", "restart: unless-stopped", "restart: [always]", "services.prometheus.restart must be a string"},
+		{"compose/compose.yaml", "../alerts/trimtab.rules.yml", "../alerts/rules.yml", "no such file"},
 		{"compose/compose.yaml", "../grafana:/var/lib/grafana/dashboards", "../grafana:/var/lib/grafana/boards", "the provider's folder"},
 		{"compose/compose.yaml", "../grafana:/var", "../alerts:/var", "the provider's folder"},
 		{"compose/compose.yaml", ":/etc/grafana/provisioning", ":/etc/grafana/provision", "Grafana looks into"},
@@ -269,7 +264,7 @@ func TestProvisioningThatDoesNotFitIsTold(t *testing.T) {
 		if err := os.WriteFile(file, []byte(strings.Replace(text, tt.old, tt.broken, 1)), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		if got := strings.Join(problems(root), "\n"); !strings.Contains(got, tt.told) {
+		if got := strings.Join(problems(t.Context(), root), "\n"); !strings.Contains(got, tt.told) {
 			t.Errorf("%s with %q: %q, want %q", tt.file, tt.broken, got, tt.told)
 		}
 	}

@@ -1,13 +1,18 @@
 package place
 
 import (
+	"cmp"
+	"fmt"
+	"os"
 	"os/exec"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 
 	"go.yaml.in/yaml/v3"
 
+	"github.com/trimtab/trimtab/test/composetest"
 	"github.com/trimtab/trimtab/tuner/state"
 )
 
@@ -108,6 +113,38 @@ func TestComposeFile(t *testing.T) {
 		d := got.Deploy.Resources.Reservations.Devices
 		if len(d) != 1 || d[0].Driver != "nvidia" || !slices.Equal(d[0].IDs, []string{"GPU-1", "GPU-2"}) || !slices.Equal(d[0].Capabilities, []string{"gpu"}) {
 			t.Errorf("service %q: %+v\n%s", service, d, text)
+		}
+	}
+}
+
+// Compose takes the file over one that names the service, and the part within a service.
+func TestComposeTakesIt(t *testing.T) {
+	for _, service := range []string{"", "train", "a.b-c_9", "007", "null", "1e3"} {
+		text, err := Arguments(placed("GPU-1", "GPU-2"), Compose, service)
+		if err != nil {
+			t.Fatal(err)
+		}
+		name := cmp.Or(service, "train")
+		own := fmt.Sprintf("services:\n  %q:\n    image: debian:12\n", name)
+		files := map[string]string{"compose.yaml": own, "gpu.yaml": text}
+		if service == "" {
+			files["gpu.yaml"] = own + "    " + strings.ReplaceAll(strings.TrimSpace(text), "\n", "\n    ") + "\n"
+		}
+		dir := t.TempDir()
+		for file, text := range files {
+			if err := os.WriteFile(filepath.Join(dir, file), []byte(text), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		p, err := composetest.Load(t.Context(), filepath.Join(dir, "compose.yaml"), filepath.Join(dir, "gpu.yaml"))
+		if err != nil {
+			t.Errorf("%q: %v\n%s", service, err, files["gpu.yaml"])
+			continue
+		}
+		s := p.Services[name]
+		if s.Image != "debian:12" || s.Deploy == nil || s.Deploy.Resources.Reservations == nil || len(s.Deploy.Resources.Reservations.Devices) != 1 ||
+			!slices.Equal(s.Deploy.Resources.Reservations.Devices[0].IDs, []string{"GPU-1", "GPU-2"}) {
+			t.Errorf("%q: %+v\n%s", service, s, files["gpu.yaml"])
 		}
 	}
 }
