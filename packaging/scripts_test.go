@@ -1,6 +1,7 @@
 package packaging
 
 import (
+	"cmp"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -8,7 +9,7 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
+	gocmp "github.com/google/go-cmp/cmp"
 )
 
 // host is a stand-in for the machine that a maintainer script runs on.
@@ -20,14 +21,17 @@ type host struct {
 	originals   bool   // still on disk
 	hidden      bool   // GPUs, as a record on disk has it
 	config      string
-	locked      bool // by a daemon
+	locked      bool   // by a daemon
+	stops       string // exit status of systemctl stop
+	full        bool   // its disk, where the program would be kept
+	root        string // its files; "": a folder of its own
 }
 
 // runScript runs a maintainer script with its paths turned to stand-ins, and returns
 // what it called, in order, and whether it succeeded.
 func runScript(t *testing.T, script string, h host, args ...string) (calls string, ok bool) {
 	t.Helper()
-	dir := t.TempDir()
+	dir := cmp.Or(h.root, t.TempDir())
 	log, bin := filepath.Join(dir, "calls"), filepath.Join(dir, "bin")
 	state := filepath.Join(dir, "var/lib/trimtab")
 	for _, sub := range []string{bin, state, filepath.Join(dir, "etc/trimtab")} {
@@ -46,7 +50,7 @@ func runScript(t *testing.T, script string, h host, args ...string) (calls strin
 	}
 	record := "#!/bin/sh\necho \"$(basename $0) $*\" >>" + log + "\n"
 	put(filepath.Join(bin, "trimtab"), record+"exit "+h.restore+"\n")
-	put(filepath.Join(bin, "systemctl"), record+"[ $1 = show ] && echo "+h.needsReload+" || true\n")
+	put(filepath.Join(bin, "systemctl"), record+"[ $1 = show ] && echo "+h.needsReload+"\n[ $1 != stop ] || exit "+cmp.Or(h.stops, "0")+"\n")
 	for _, name := range []string{"deb-systemd-invoke", "deb-systemd-helper", "systemd-sysusers", "systemd-tmpfiles", "groupdel", "groupadd"} {
 		put(filepath.Join(bin, name), record)
 	}
@@ -61,6 +65,10 @@ func runScript(t *testing.T, script string, h host, args ...string) (calls strin
 	}
 	if h.hidden {
 		put(filepath.Join(state, "gpu-hidden/one.json"), "")
+	}
+	if h.full {
+		put(filepath.Join(state, "trimtab/x"), "") // a folder, which no link and no copy replaces
+		put(filepath.Join(state, "trimtab/trimtab/x"), "")
 	}
 	put(filepath.Join(dir, "etc/trimtab/trimtab.yaml"), strings.ReplaceAll(h.config, "/var/lib/trimtab", state))
 	lock, err := os.Create(filepath.Join(state, "lock"))
@@ -86,33 +94,44 @@ func runScript(t *testing.T, script string, h host, args ...string) (calls strin
 	return string(called), err == nil
 }
 
-// TestRemovalRestoresFirst: while the binary is there, and not at all if that fails.
+// TestRemovalRestoresFirst: while the binary is there. What could not be put back keeps nobody from
+// removing the package: the program stays with the originals.
 func TestRemovalRestoresFirst(t *testing.T) {
 	const active, stop = "systemctl is-active --quiet trimtab.service\n", "systemctl stop trimtab.service\n"
 	const disable = "systemctl --no-reload disable trimtab.service\n"
+	const online, offline = "trimtab restore\n", "trimtab restore --offline\n"
 	for name, tc := range map[string]struct {
 		script string
 		args   []string
 		host   host
 		calls  string
-		ok     bool
+		kept   bool
 	}{
-		"deb, running":          {"deb/prerm", []string{"remove"}, host{systemd: true, restore: "0"}, active + "trimtab restore\n" + stop + "trimtab restore --offline\n", true},
-		"deb, owed":             {"deb/prerm", []string{"remove"}, host{systemd: true, restore: "1"}, active + "trimtab restore\n", false},
-		"deb, no systemd":       {"deb/prerm", []string{"remove"}, host{restore: "0"}, "trimtab restore --offline\n", true},
-		"deb, owed, no systemd": {"deb/prerm", []string{"remove"}, host{restore: "1", originals: true}, "trimtab restore --offline\n", false},
-		"deb, GPUs hidden":      {"deb/prerm", []string{"remove"}, host{restore: "1", hidden: true}, "trimtab restore --offline\n", false},
-		"deb, nothing changed":  {"deb/prerm", []string{"remove"}, host{restore: "1", config: "stateDir: /var/lib/trimtab\n"}, "trimtab restore --offline\n", true},
-		"deb, other stateDir":   {"deb/prerm", []string{"remove"}, host{restore: "1", config: "stateDir: /srv/x\n"}, "trimtab restore --offline\n", false},
-		"deb, upgrade":          {"deb/prerm", []string{"upgrade", "2"}, host{systemd: true, restore: "1"}, "", true},
-		"rpm, running":          {"rpm/preun", []string{"0"}, host{systemd: true, restore: "0"}, active + "trimtab restore\n" + stop + "trimtab restore --offline\n" + disable, true},
-		"rpm, owed":             {"rpm/preun", []string{"0"}, host{systemd: true, restore: "1"}, active + "trimtab restore\n", false},
-		"rpm, upgrade":          {"rpm/preun", []string{"1"}, host{systemd: true, restore: "1"}, "", true},
+		"deb, running":          {"deb/prerm", []string{"remove"}, host{systemd: true, restore: "0"}, active + online + stop + offline, false},
+		"deb, owed":             {"deb/prerm", []string{"remove"}, host{systemd: true, restore: "1", originals: true}, active + online + stop + offline, true},
+		"deb, does not stop":    {"deb/prerm", []string{"remove"}, host{systemd: true, restore: "1", originals: true, stops: "1", locked: true}, active + online + stop + offline, true},
+		"deb, no systemd":       {"deb/prerm", []string{"remove"}, host{restore: "0"}, offline, false},
+		"deb, owed, no systemd": {"deb/prerm", []string{"remove"}, host{restore: "1", originals: true}, offline, true},
+		"deb, owed, full disk":  {"deb/prerm", []string{"remove"}, host{restore: "1", originals: true, full: true}, offline, false},
+		"deb, GPUs hidden":      {"deb/prerm", []string{"remove"}, host{restore: "1", hidden: true}, offline, true},
+		"deb, nothing changed":  {"deb/prerm", []string{"remove"}, host{restore: "1", config: "stateDir: /var/lib/trimtab\n"}, offline, false},
+		"deb, other stateDir":   {"deb/prerm", []string{"remove"}, host{restore: "1", config: "stateDir: /srv/x\n"}, offline, true},
+		"deb, upgrade":          {"deb/prerm", []string{"upgrade", "2"}, host{systemd: true, restore: "1"}, "", false},
+		"rpm, running":          {"rpm/preun", []string{"0"}, host{systemd: true, restore: "0"}, active + online + stop + offline + disable, false},
+		"rpm, owed":             {"rpm/preun", []string{"0"}, host{systemd: true, restore: "1", originals: true}, active + online + stop + offline + disable, true},
+		"rpm, owed, full disk":  {"rpm/preun", []string{"0"}, host{restore: "1", hidden: true, full: true}, offline + disable, false},
+		"rpm, nothing changed":  {"rpm/preun", []string{"0"}, host{restore: "1"}, offline + disable, false},
+		"rpm, upgrade":          {"rpm/preun", []string{"1"}, host{systemd: true, restore: "1"}, "", false},
 	} {
 		t.Run(name, func(t *testing.T) {
+			tc.host.root = t.TempDir()
 			calls, ok := runScript(t, tc.script, tc.host, tc.args...)
-			if diff := cmp.Diff(tc.calls, calls); diff != "" || ok != tc.ok {
-				t.Errorf("succeeded: %v, want %v; calls (-want +got):\n%s", ok, tc.ok, diff)
+			if diff := gocmp.Diff(tc.calls, calls); diff != "" || !ok {
+				t.Errorf("succeeded: %v; calls (-want +got):\n%s", ok, diff)
+			}
+			file, err := os.Stat(filepath.Join(tc.host.root, "var/lib/trimtab/trimtab"))
+			if kept := err == nil && file.Mode().IsRegular() && file.Mode()&0o100 != 0; kept != tc.kept {
+				t.Errorf("the program is kept: %v, want %v", kept, tc.kept)
 			}
 		})
 	}
@@ -146,7 +165,7 @@ func TestStart(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			calls, ok := runScript(t, tc.script, tc.host, tc.args...)
-			if diff := cmp.Diff(tc.calls, calls); diff != "" || !ok {
+			if diff := gocmp.Diff(tc.calls, calls); diff != "" || !ok {
 				t.Errorf("succeeded: %v; calls (-want +got):\n%s", ok, diff)
 			}
 		})
@@ -169,14 +188,17 @@ func TestPurgeKeepsOriginals(t *testing.T) {
 	}
 }
 
-// TestRemovalRefusesBesideADaemon: one that was started by hand holds the lock, and may
-// change something as soon as nobody can restore it.
-func TestRemovalRefusesBesideADaemon(t *testing.T) {
+// TestRemovalBesideADaemon: one that was started by hand holds the lock, and may change something that
+// nobody could put back.
+func TestRemovalBesideADaemon(t *testing.T) {
 	tool(t, "flock", "apt-get install util-linux")
-	if _, ok := runScript(t, "deb/prerm", host{restore: "1", locked: true}, "remove"); ok {
-		t.Error("removed while a daemon holds the lock")
-	}
-	if _, ok := runScript(t, "deb/prerm", host{restore: "1"}, "remove"); !ok {
-		t.Error("not removed though nothing was recorded and nobody holds the lock")
+	for _, locked := range []bool{true, false} {
+		h := host{restore: "1", locked: locked, root: t.TempDir()}
+		if _, ok := runScript(t, "deb/prerm", h, "remove"); !ok {
+			t.Error("not removed")
+		}
+		if _, err := os.Stat(filepath.Join(h.root, "var/lib/trimtab/trimtab")); (err == nil) != locked {
+			t.Errorf("a daemon holds the lock: %v; of the program that is kept: %v", locked, err)
+		}
 	}
 }
