@@ -107,21 +107,21 @@ func TestRemovalRestoresFirst(t *testing.T) {
 		calls  string
 		kept   bool
 	}{
-		"deb, running":          {"deb/prerm", []string{"remove"}, host{systemd: true, restore: "0"}, active + online + stop + offline, false},
-		"deb, owed":             {"deb/prerm", []string{"remove"}, host{systemd: true, restore: "1", originals: true}, active + online + stop + offline, true},
-		"deb, does not stop":    {"deb/prerm", []string{"remove"}, host{systemd: true, restore: "1", originals: true, stops: "1", locked: true}, active + online + stop + offline, true},
-		"deb, no systemd":       {"deb/prerm", []string{"remove"}, host{restore: "0"}, offline, false},
-		"deb, owed, no systemd": {"deb/prerm", []string{"remove"}, host{restore: "1", originals: true}, offline, true},
-		"deb, owed, full disk":  {"deb/prerm", []string{"remove"}, host{restore: "1", originals: true, full: true}, offline, false},
-		"deb, GPUs hidden":      {"deb/prerm", []string{"remove"}, host{restore: "1", hidden: true}, offline, true},
-		"deb, nothing changed":  {"deb/prerm", []string{"remove"}, host{restore: "1", config: "stateDir: /var/lib/trimtab\n"}, offline, false},
-		"deb, other stateDir":   {"deb/prerm", []string{"remove"}, host{restore: "1", config: "stateDir: /srv/x\n"}, offline, true},
-		"deb, upgrade":          {"deb/prerm", []string{"upgrade", "2"}, host{systemd: true, restore: "1"}, "", false},
-		"rpm, running":          {"rpm/preun", []string{"0"}, host{systemd: true, restore: "0"}, active + online + stop + offline + disable, false},
-		"rpm, owed":             {"rpm/preun", []string{"0"}, host{systemd: true, restore: "1", originals: true}, active + online + stop + offline + disable, true},
-		"rpm, owed, full disk":  {"rpm/preun", []string{"0"}, host{restore: "1", hidden: true, full: true}, offline + disable, false},
-		"rpm, nothing changed":  {"rpm/preun", []string{"0"}, host{restore: "1"}, offline + disable, false},
-		"rpm, upgrade":          {"rpm/preun", []string{"1"}, host{systemd: true, restore: "1"}, "", false},
+		"deb, running":             {"deb/prerm", []string{"remove"}, host{systemd: true, restore: "0"}, active + online + stop + offline, false},
+		"deb, pending":             {"deb/prerm", []string{"remove"}, host{systemd: true, restore: "1", originals: true}, active + online + stop + offline, true},
+		"deb, does not stop":       {"deb/prerm", []string{"remove"}, host{systemd: true, restore: "1", originals: true, stops: "1", locked: true}, active + online + stop + offline, true},
+		"deb, no systemd":          {"deb/prerm", []string{"remove"}, host{restore: "0"}, offline, false},
+		"deb, pending, no systemd": {"deb/prerm", []string{"remove"}, host{restore: "1", originals: true}, offline, true},
+		"deb, pending, full disk":  {"deb/prerm", []string{"remove"}, host{restore: "1", originals: true, full: true}, offline, false},
+		"deb, GPUs hidden":         {"deb/prerm", []string{"remove"}, host{restore: "1", hidden: true}, offline, true},
+		"deb, nothing changed":     {"deb/prerm", []string{"remove"}, host{restore: "1", config: "stateDir: /var/lib/trimtab\n"}, offline, false},
+		"deb, other stateDir":      {"deb/prerm", []string{"remove"}, host{restore: "1", config: "stateDir: /srv/x\n"}, offline, true},
+		"deb, upgrade":             {"deb/prerm", []string{"upgrade", "2"}, host{systemd: true, restore: "1"}, "", false},
+		"rpm, running":             {"rpm/preun", []string{"0"}, host{systemd: true, restore: "0"}, active + online + stop + offline + disable, false},
+		"rpm, pending":             {"rpm/preun", []string{"0"}, host{systemd: true, restore: "1", originals: true}, active + online + stop + offline + disable, true},
+		"rpm, pending, full disk":  {"rpm/preun", []string{"0"}, host{restore: "1", hidden: true, full: true}, offline + disable, false},
+		"rpm, other stateDir":      {"rpm/preun", []string{"0"}, host{restore: "1", config: "stateDir: /srv/x\n"}, offline + disable, true},
+		"rpm, upgrade":             {"rpm/preun", []string{"1"}, host{systemd: true, restore: "1"}, "", false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			tc.host.root = t.TempDir()
